@@ -536,7 +536,7 @@ class Option:
             )
 
     def parse(self, text: str) -> Any:
-        """Return the option value that ``text`` names, ``yes`` or ``no`` for switches.
+        """Return the option value that ``text`` names; a switch accepts ``yes`` and ``no``.
 
         Raises InputError for other texts.
         """

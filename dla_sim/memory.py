@@ -100,9 +100,10 @@ def count_crowds(commands: Sequence[Command], operands: Sequence[Operands], arch
 def hulls_of(
     operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch
 ) -> tuple[tuple[Hull, ...], ...]:
-    """Return the bank ranges of each command's operands, with their streams or words.
+    """Return the first and last bank of each operand of each command, and the operand's load.
 
-    Only non-empty operands in the scratchpad count.
+    The load is 1, or the operand's words in banked memory. Only non-empty operands in the
+    scratchpad count.
     """
     bank_bytes = arch.sram_bytes // arch.sram_banks
     found = []

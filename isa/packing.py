@@ -513,9 +513,10 @@ def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
 def _place_operands(
     layouts: Sequence[OperandLayout], sizes: Sequence[int]
 ) -> tuple[list[int], dict[str, int], int]:
-    """Return where dense operands of ``sizes`` bytes start in a buffer.
+    """Return the start of each unpacked operand in a buffer that holds them one after another.
 
-    Also return the addresses by register, and the size of the buffer.
+    Operands have ``sizes`` bytes. Operands of one address register share a start; the next start is
+    a multiple of 8 bytes. Also return the addresses by register, and the size of the buffer.
     """
     starts: list[int] = []
     moved: dict[str, int] = {}

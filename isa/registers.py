@@ -42,7 +42,7 @@ class Field:
 
     @property
     def highest(self) -> int:
-        """Largest value of the field that has a meaning."""
+        """Largest defined value of the field; larger values are errors even if they fit."""
         return self.maximum if self.defined is None else self.defined - 1
 
     @property

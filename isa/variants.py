@@ -33,7 +33,7 @@ class Variant:
     instructions: tuple[Instruction, ...]
 
     def __post_init__(self) -> None:
-        """Check that opcodes, mnemonics and registers are unique and that programs can end."""
+        """Check that opcodes, mnemonics and registers are unique and that OP_END exists."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(
                 f"ISA variant name '{self.name}' must be small letters, digits, points or hyphens"

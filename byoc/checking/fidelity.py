@@ -339,7 +339,7 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
 
 
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
-    """Return the first feed that calibration draws for a model with static shapes."""
+    """Return the first random inputs that calibration draws; the model must have static shapes."""
     return next(default_feeds(model, seed))
 
 

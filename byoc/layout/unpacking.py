@@ -47,7 +47,11 @@ class TensorMovement:
         return copies(first.name, first.onnx_nodes, source, result, pieces)
 
     def find_pieces(self, name: str, index: Int64) -> tuple[Piece, ...]:
-        """Return the pieces of a dense copy of tensor ``name``, searched in the tensor's shape."""
+        """Return the strided copies that write a dense copy of tensor ``name``.
+
+        ``index`` has the source position of each element. If it covers the tensor, the strided
+        copies are found along the axes of the tensor's shape.
+        """
         shape = self.shapes.get(name, ())
         return find_pieces(index.reshape(shape if prod(shape) == index.size else (-1,)))
 

@@ -330,7 +330,7 @@ class Interpolation(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers for a tile's input and output sizes and its first rows."""
+        """Return the registers for the sizes and first rows of a tile's input and output."""
         sizes = {
             f"EX_{side}_{name}": span.size
             for side, box in (("INPUT", tile.input), ("OUTPUT", tile.output))

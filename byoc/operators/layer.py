@@ -385,9 +385,9 @@ class Shortage:
 
 
 def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | None:
-    """Return the shortage of ``tiling`` with all operands streamed.
+    """Return the tile buffers of ``tiling`` if together they exceed the scratchpad, or None.
 
-    The result is None if the tiling fits.
+    All operands pass through tile buffers; none stays in the scratchpad as a whole tensor.
     """
     needed = compute_working_set(geometry, tiling, make_streamed(geometry), arch.granule)
     if needed <= arch.sram_bytes:

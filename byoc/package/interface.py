@@ -218,7 +218,7 @@ def _input(graph: Graph, name: str, readers: Sequence[Node]) -> NetworkPort:
 
 
 def _output(graph: Graph, name: str, maker: Node | None) -> NetworkPort:
-    """Return the network port of an output tensor with producer ``maker``."""
+    """Return the network port of the output tensor ``name``, which the node ``maker`` computes."""
     value = graph.values[name]
     reason = _not_float(value)
     if maker is None or not maker.inputs:

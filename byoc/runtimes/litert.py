@@ -43,7 +43,7 @@ _OPTIONS = {
 
 
 def options_name(kind: str) -> str:
-    """Return the name of the schema's options table of a builtin operator; it may not exist."""
+    """Return the name of a builtin operator's options table, which the schema may lack."""
     return _OPTIONS.get(kind, "".join(word.capitalize() for word in kind.split("_"))) + "Options"
 
 

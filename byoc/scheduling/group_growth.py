@@ -64,9 +64,9 @@ class _ChannelTile(NamedTuple):
     slots: int
 
     def add_part(self, other: _ChannelTile) -> _ChannelTile:
-        """Return the summed tile counts, bytes and bus slots of two channel tiles.
+        """Return this channel tile with the tile count, bytes and bus slots of ``other`` added.
 
-        Tiles without constants are not counted.
+        The tiles of ``other`` do not count if they have no constants.
         """
         loaded = other.tiles if other.slots else 0
         return _ChannelTile(

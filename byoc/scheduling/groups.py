@@ -173,11 +173,12 @@ def _link_member(
     types: Sequence[MappingType],
     thorough: Sequence[bool],
 ) -> Member | None:
-    """Return the group member of layer ``number`` with ``reader`` and ``limit`` set.
+    """Find a layer's first consumer and the first later layer that cannot share its group.
 
-    The limit is the first later layer that it cannot be grouped with. Bands compute only rows that
-    are read. If no consumer reads all rows, grouping is not allowed: every schedule computes the
-    whole result of a layer, and its lower bounds rely on it (:mod:`byoc.emission.region`).
+    Return the layer as a :class:`Member` with both as ``reader`` and ``limit``, or None if no group
+    can contain it. Bands compute only rows that are read. If no consumer reads all rows, grouping
+    is not allowed: every schedule computes the whole result of a layer, and its lower bounds rely
+    on it (:mod:`byoc.emission.region`).
     """
     member = members[number]
     if member is None:

@@ -100,7 +100,7 @@ class Grouping:
         return insert_group(others, first, GroupChoice(names, 0))
 
     def _change_bands(self, group: GroupChoice, last: int) -> GroupChoice:
-        """Return a group of layers with a larger or smaller number of rows per band."""
+        """Return ``group`` with a random number of rows per band near the present one."""
         rows = self._subject.rows(last)
         return replace(
             group,

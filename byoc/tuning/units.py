@@ -183,9 +183,11 @@ class Units:
 
 
 def _add_predecessor(sight: _Sight, before: _Sight, bus: MemoryBus) -> Features:
-    """Return the features of a schedule's unit, completed with those of its predecessor.
+    """Return a unit's features, and the idle bus cycles and free bytes of its predecessor.
 
-    The last two are the logarithms of the bound and the estimate.
+    A unit is a layer or group of a schedule. The bytes are scratchpad bytes; the unit's first loads
+    can be prefetched into them. The last two features are the logarithms of the unit's bound and
+    estimate.
     """
     first = sight.first + 1
     return (

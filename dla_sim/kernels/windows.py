@@ -109,10 +109,9 @@ class WindowRegisters:
 
 
 def window(command: Command, element: int) -> WindowRegisters | None:
-    """Return the sliding window of a command, or None if it must run on its semantics.
+    """Return the sliding window of a command, or None if no kernel can execute the command.
 
-    Returns None if the command must run on its semantics: a size or stride is 0, or output planes
-    overlap.
+    The instruction's semantics then execute it: a size or stride is 0, or output planes overlap.
     """
     values = list(_REGISTERS(command.registers))
     if 0 in values[:12]:

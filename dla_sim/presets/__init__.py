@@ -381,7 +381,7 @@ def setting_texts(settings: Settings) -> tuple[str, ...]:
 
 
 def spell_setting(key: str, value: Any) -> str:
-    """Return the value of a setting as text; sizes of whole KiB have this unit."""
+    """Return a setting's value as text; a scratchpad size in whole KiB is written in KiB."""
     if key == "sram_bytes" and value % 1024 == 0:
         return f"{value // 1024}KiB"
     return "none" if value is None else str(value)

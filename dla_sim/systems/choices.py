@@ -75,11 +75,11 @@ class VariantChoice:
 
 
 def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> VariantChoice:
-    """Return the task variants of best quality without a missed deadline, or with the fewest.
+    """Return the best task variants that meet all deadlines, or else those that miss the fewest.
 
-    Quality is the sum over tasks. Combinations are tried from the best quality down, at most
-    :data:`MOST_CHOICES`; ties follow the order of the variants. Method: section 2.5 of Li et al.
-    (2022), which chooses models and schedules together.
+    The best have the highest quality, summed over tasks. Combinations are tried from the best
+    quality down, at most :data:`MOST_CHOICES`; ties follow the order of the variants. Method:
+    section 2.5 of Li et al. (2022), which chooses models and schedules together.
     """
     best: VariantChoice | None = None
     for tried, variants in enumerate(_list_by_quality(system), start=1):

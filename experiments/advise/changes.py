@@ -90,7 +90,10 @@ def list_changes(hardware: Preset) -> Iterator[Change]:
 
 
 def list_option_changes(options: CompileOptions) -> Iterator[Change]:
-    """Yield every other value of each option of the compiler."""
+    """Yield a change for each compiler option and each value other than the option's present one.
+
+    Only options that programs depend on are changed.
+    """
     for option in PROGRAM_OPTIONS:
         for value in option.values:
             if value != getattr(options, option.name):

@@ -81,7 +81,7 @@ class Objective:
 
 
 def _objective(figure: Figure) -> Objective:
-    """Convert a declared figure of a run to an objective of an exploration.
+    """Return the exploration objective for the run result that ``figure`` describes.
 
     A unit that the figure's words or range already imply is left out.
     """

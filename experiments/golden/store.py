@@ -323,9 +323,9 @@ def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
 
 
 def choose(names: Collection[str], levels: Collection[str], cases: Collection[str]) -> list[str]:
-    """Return the ``names`` of golden cases that match the given levels and cases.
+    """Return the golden cases in ``names`` whose level or case is among the given ones.
 
-    All names are returned if neither is given.
+    All names are returned if neither levels nor cases are given.
 
     A case may be named without its level. Raises InputError for a level or a case that does not
     exist.

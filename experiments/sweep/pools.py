@@ -334,7 +334,7 @@ class DaskPool:
         return self._executor.submit(run_job, job)
 
     def restart(self) -> None:
-        """Raise InputError: the cluster is not under our control."""
+        """Raise InputError, because a sweep cannot restart the workers of a Dask cluster."""
         raise InputError(
             f"--scheduler {self._address}: lost; what was finished is kept: run the sweep again"
         )

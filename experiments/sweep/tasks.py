@@ -45,7 +45,7 @@ class SweepPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedColumns:
-    """Columns that the points of one machine share.
+    """Values of result columns that are equal for all points of one network, machine and options.
 
     ``package`` is the digest, ``arch`` canonical JSON.
     """

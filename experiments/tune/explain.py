@@ -284,9 +284,9 @@ def compare_cycles(compiled: Compiled, timing: Timing) -> Mapping[str, LayerCycl
 def explain_all(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Explanation, ...]:
-    """Explain the tiling of every layer with the best alternative only.
+    """Explain each layer's tiling and compare it with its best alternative only.
 
-    Of layers with one name, the first.
+    If several layers have one name, only the first is explained.
     """
     told: dict[str, Explanation] = {}
     for found in _explanations(_partition_package(package, arch, options), arch, options, timing):

@@ -45,7 +45,7 @@ class TaggedBytes:
         return np.zeros(self._nbytes // self._unit, self._kind)
 
     def read(self, begin: int, nbytes: int, dims: Steps = ()) -> Tags:
-        """Return the tags of the bytes of an access, in address-generation order."""
+        """Return the tags of an access's bytes, in the order in which the access touches them."""
         low, high = _hull(begin, nbytes, dims)
         place = bisect_right(self._runs, low, key=_BEGIN) - 1
         if place < 0 or high > self._runs[place][1]:

@@ -156,10 +156,10 @@ class Collection:
         return name
 
     def name_as_in_file(self, ends: Mapping[int, str]) -> list[str]:
-        """Rename values that are model outputs as their tensors in the file.
+        """Give each value that is a model output the name that its tensor has in the file.
 
-        Returns the new names.
-        Another view with the tensor's name gets the output's previous name in exchange.
+        Returns the new names. Another view with the tensor's name gets the output's previous name
+        in exchange.
         """
         own = {name: self.model.tensors[number].name for number, name in ends.items()}
         names = own | {wanted: name for name, wanted in own.items()}
@@ -337,9 +337,9 @@ class UnitContext:
         )
 
     def find_common_view(self, positions: Sequence[int]) -> TensorView:
-        """Return one layout, which keeps the axes, for operands of equal rank.
+        """Return a layout for operands of equal rank that neither splits nor merges their axes.
 
-        The common view is channels first if one of the operands is.
+        It may permute them: the common layout is channels first if one of the operands is.
         """
         views = [
             self.axes_view(position) for position in positions if self.tensor(position).data is None

@@ -30,7 +30,10 @@ COUNT = unsigned(22)
 
 
 def sum_shape(*, fixed: bool) -> Shape:
-    """Return the signal shape of the terms and sums of an average: an integer or float32 bits."""
+    """Return the signal shape of an average's terms and sums.
+
+    With ``fixed`` numerics they are 40-bit integers, otherwise the bits of a float32.
+    """
     return signed(40) if fixed else unsigned(32)
 
 

@@ -92,9 +92,10 @@ class _Part(wiring.Component):
 
 
 class ReduceLane(_Part):
-    """Lane of OP_REDUCE: the result for a row's sum or extreme ``value`` minus its zero point.
+    """Lane of OP_REDUCE, which requantises a row's sum or extreme, ``value``.
 
-    The rule is ``isa.ops.rows.reduce_rows``.
+    The zero point of every element is already subtracted from ``value``. The rule is
+    ``isa.ops.rows.reduce_rows``.
     """
 
     registers = ("scale_a", "scale_y", "shift_a", "output_zero_point", "clamp_low", "clamp_high")
@@ -155,10 +156,10 @@ class SoftmaxSum(_Part):
 
 
 class SoftmaxRow(_Part):
-    """State of a softmax row from the ``total`` of its exponentials.
+    """Circuit that prepares the divisor of an OP_SOFTMAX row from the sum of its exponentials.
 
-    With float32 the state is the total; with fixed numerics it is its reciprocal and number of
-    bits.
+    The sum is ``total``, the result ``state``. With float32 the state is the total; with fixed
+    numerics it is its reciprocal and number of bits.
     """
 
     def __init__(self, *, is_fixed: bool, pipelined: bool) -> None:
@@ -225,9 +226,11 @@ class SoftmaxLane(_Part):
 
 
 class NormRow(_Part):
-    """State of a norm row of ``count`` elements: the root of its variance.
+    """Circuit that computes the divisor of an OP_NORM row: the square root of the row's variance.
 
-    The root is the bits of a float32, or an integer >= 1.
+    The variance of ``count`` elements is multiplied by the count squared. A row that is not
+    ``centred`` has the sum of squares in its place. The root is the bits of a float32, or an
+    integer >= 1.
     """
 
     registers = ("scale_a",)

@@ -52,11 +52,12 @@ def canonicalise_gemm(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
 
 @write_operators("Gemm", "MatMul", "Add")
 def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Merge MatMul and Add of a float row into a Gemm in quantised models, as ONNX Runtime does.
+    """Merge a quantised model's MatMul and the Add of its float bias into a Gemm.
 
-    Both operands of the MatMul must be dequantised, the second from a constant matrix, possibly
-    with leading dimensions of 1. A Gemm with transposed data gets a Transpose before it. Its alpha
-    and beta go into a constant bias and the scale of the weights.
+    ONNX Runtime does the same. The bias is one row. Both operands of the MatMul must be
+    dequantised, the second from a constant matrix, possibly with leading dimensions of 1. A Gemm
+    with transposed data gets a Transpose before it. Its alpha and beta go into a constant bias and
+    the scale of the weights.
     """
     if node.op_type == "MatMul":
         return _flatten_integer_weights(graph, node)
