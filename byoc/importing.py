@@ -282,7 +282,7 @@ def _choose_precision(
     seed: int,
     facts: Mapping[str, Any],
 ) -> Package:
-    """Return the ``package`` of a file widened to float32, or one in half precision.
+    """Return the given package, whose model is widened to float32, or one in half precision.
 
     The half-precision package is used only if the widened one differs from the file by more than a
     step and the other does not. Its half-precision operators run on the CPU.

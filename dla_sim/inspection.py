@@ -225,7 +225,10 @@ def live_bytes(
 
 
 MANY = 64
-"""Number of pieces of an access above which its changes are summed at once, as for byte strides."""
+"""Number of pieces above which the changes of an access are summed at once.
+
+Accesses with a stride of bytes have so many.
+"""
 
 
 def _sum_changes(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:

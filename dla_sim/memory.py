@@ -63,9 +63,9 @@ memory.
 def streams_of(
     commands: Sequence[Command], operands: Sequence[Operands], arch: Arch
 ) -> list[Streams]:
-    """Return the operand streams with which each EX command loads the memory banks.
+    """Return how much each operand of each command loads the scratchpad banks.
 
-    LD and ST have none.
+    Only commands of EX have loads; LD and ST have none.
     """
     ones = zip(commands, operands, strict=True)
     return [
@@ -88,10 +88,10 @@ def operand_bytes(operands: Operands, streams: Streams, arch: Arch) -> tuple[int
 
 
 def count_crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
-    """Return the largest number of streams of each EX command in one bank, 0 for other commands.
+    """Return for each EX command the most operands that use one bank, and 0 for other commands.
 
-    For banked memory it is the largest number of words in one bank or at the port of several
-    operands.
+    The result counts as an operand. For banked memory, return the largest number of words in one
+    bank or at the port of several operands.
     """
     streams = streams_of(commands, operands, arch)
     return count_crowds_of(operands, streams, hulls_of(operands, streams, arch), arch)
@@ -102,8 +102,8 @@ def hulls_of(
 ) -> tuple[tuple[Hull, ...], ...]:
     """Return the first and last bank of each operand of each command, and the operand's load.
 
-    The load is 1, or the operand's words in banked memory. Only non-empty operands in the
-    scratchpad count.
+    The load is 1, or the number of the operand's words in banked memory. Only non-empty operands in
+    the scratchpad count.
     """
     bank_bytes = arch.sram_bytes // arch.sram_banks
     found = []
@@ -132,7 +132,10 @@ def count_crowds_of(
 
 
 def count_in_bank(hulls: Sequence[Hull], bank: int) -> int:
-    """Return the streams or words in one bank; an operand loads every bank in its range."""
+    """Return the load of one bank by the operands whose bank range includes it.
+
+    The load is the number of operands, or of words in banked memory.
+    """
     return sum([load for low, high, load in hulls if low <= bank <= high])
 
 

@@ -406,7 +406,7 @@ def _is_banked(isa: str) -> bool:
 
 
 def memory_of(arch: Mapping[str, Any]) -> Memory:
-    """Return the scratchpad memory of a machine description, which may be of another version.
+    """Return the scratchpad memory that a machine description of any version declares.
 
     Only keys of banked memory are validated.
     """

@@ -15,9 +15,9 @@ from isa.errors import InputError
 
 CONSTANT = -1
 FILL = -2
-"""Substitutes for a value's number: constants in system memory, by address.
+"""Numbers that stand for a source that is no value: constants in system memory, a constant byte.
 
-A constant byte, by its value.
+The source's first byte is then the constant's address, or the value of the byte.
 """
 MAXIMUM_BYTES = 1 << 31
 """Maximum bytes of all values, and maximum bytes of one operand."""

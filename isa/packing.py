@@ -35,7 +35,7 @@ from isa.instruction import (
 Bytes = NDArray[np.uint8]
 Elements = NDArray[np.unsignedinteger[Any]]
 GAP = -1
-"""Place of a padding byte, which contains no weight and is 0."""
+"""Position that marks a padding byte; the byte contains no weight and is 0."""
 
 # Bytes of operands. ``registers`` are a command's registers, ``words`` the machine's banked memory.
 
@@ -53,7 +53,7 @@ def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMem
 
 
 def _own(layout: Atoms, words: BankedMemory) -> BankedMemory:
-    """Return the banked memory with the atom size of one tensor."""
+    """Return the banked memory ``words`` with its atom size replaced by that of one tensor."""
     return replace(words, atom=layout.narrow) if layout.narrow else words
 
 
@@ -99,7 +99,7 @@ _ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uin
 def copies(
     layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int
 ) -> list[PackingCopy]:
-    """Return the copies that convert a packed operand to dense layout from byte ``start``.
+    """Return the copies that unpack an operand into a dense buffer at byte ``start``.
 
     They copy whole atoms, then a partial last one.
     """
@@ -173,7 +173,7 @@ def block_weights(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
 
 
 def unblock_weights(data: Bytes, places: NDArray[np.int64]) -> Bytes:
-    """Reorder a product's weights from the order in which the array uses them to dense."""
+    """Reorder a product's stored weights, which are in the array's order, to dense order."""
     kept = places != GAP
     weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
     weights[places[kept]] = data[kept]
@@ -370,9 +370,9 @@ def _pair_views(
 
 
 def divide_size(size: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """Divide a size into pieces of at most ``step``; yield (first, number, size) of equal ones.
+    """Divide a size into parts of at most ``step``; yield (first, number, size) of equal parts.
 
-    Full pieces come first, then the remainder.
+    Full parts come first, then the remainder.
     """
     whole, rest = divmod(size, step)
     if whole:
@@ -502,7 +502,7 @@ _DENSE = {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
 
 def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
-    """Return a command with the operand addresses in ``moved``, for dense operands."""
+    """Return ``command`` for dense operands at the addresses in ``moved``."""
     instruction = command.instruction.plain or command.instruction
     dense = {name: 0 for name in _DENSE if name in command.registers}
     flags = command.pop_previous, command.pop_next, command.push_previous, command.push_next

@@ -47,7 +47,10 @@ class Extension:
     variants: tuple[Variant, ...] = ()
 
     def all_instructions(self) -> tuple[Instruction, ...]:
-        """Return every instruction of the package and of the variants that its own extend, once."""
+        """Return every instruction of the package and of its variants once.
+
+        The variants include the instructions that they inherit.
+        """
         inherited = (item for variant in self.variants for item in variant.instructions)
         return tuple(dict.fromkeys((*self.instructions, *inherited)))
 

@@ -152,7 +152,7 @@ class Execution(Generic[TraceT_co]):
 
 
 class Executor(Protocol[TraceT_co]):
-    """Interface that runs a program on input tensors from a drained machine.
+    """Interface of executors, which run a program on input tensors on an idle machine.
 
     Inputs are given by name and must have the exact dtype and shape.
     """

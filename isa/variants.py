@@ -77,7 +77,7 @@ class Variant:
 
     @cached_property
     def register_file(self) -> RegisterFile:
-        """Registers of every variant and those that the instructions add."""
+        """Registers that all variants have, and those that this variant's instructions add."""
         added: dict[Register, None] = {}
         for item in self._sort_instructions():
             added |= dict.fromkeys(item.adds_registers)

@@ -1,4 +1,4 @@
-"""Movements through dense copies, if these take fewer bus slots than strided pieces.
+"""Movements through dense copies, if these take fewer bus slots than strided copies.
 
 A movement that writes single bytes of a tensor in several strided pieces stores each byte as a
 transfer of its own. If the sources are first unpacked into dense tensors, fewer pieces write longer
@@ -42,7 +42,10 @@ class TensorMovement:
         return len(self.operations) > 1 and slots > self.bytes.byte.size
 
     def copies(self, source: str, result: str, pieces: tuple[Piece, ...]) -> tuple[Operator, ...]:
-        """Return copies of ``pieces``, attributed to the layer that moves the tensor."""
+        """Return the operations that copy ``pieces``, named after the layer that moves the tensor.
+
+        Each piece is a strided copy from ``source`` to ``result``.
+        """
         first = self.operations[0]
         return copies(first.name, first.onnx_nodes, source, result, pieces)
 

@@ -202,7 +202,7 @@ class Interpolation(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the coordinates of an interpolation, or the pieces of a data movement."""
+        """Return the coordinates of an interpolation, or the strided copies of a data movement."""
         if isinstance(written.positions, Positions):
             return Movement.attributes(written)
         found = coordinates(written)

@@ -525,7 +525,7 @@ class Growth:
         return sides * self._bands * self._copy(layer.fact, layer.height)
 
     def _copy(self, fact: _Fact, height: int) -> int:
-        """Return how many cycles the copy of a band of a layer's result takes, plane by plane."""
+        """Return the cycles of a plane-by-plane copy of one band of a layer's result."""
         return copy_cycles(
             fact.member.writes.planes, height * fact.made.row_bytes, self._facts.arch
         )
@@ -561,11 +561,10 @@ class Growth:
         order: Sequence[int],
         share: int,
     ) -> list[tuple[_ChannelTile, bool]] | None:
-        """Return channel tiles that reload constants, in ``order``, so that the group fits.
+        """Let layers reload their constants, in ``order``, until the group fits in ``room``.
 
-        Return None if the group does not fit.
-        A reloaded tile's constants take at most 1/``share`` of the room in both buffers, if tiles
-        can be that small.
+        Return the layers' channel tiles, or None if the group does not fit. A reloaded tile's
+        constants take at most 1/``share`` of the room in both buffers, if tiles can be that small.
         """
         parts = [(fact.whole, True) for fact in facts]
         near = list(account.near)

@@ -153,9 +153,10 @@ class Grouping:
     def _make_group(
         self, sites: Sequence[TilingSite], first: int, before: tuple[int, GroupChoice] | None
     ) -> GroupChoice:
-        """Return a group of the layers ``sites``, with their settings from the group ``before``.
+        """Return a group of the layers ``sites``; they keep their settings in the group ``before``.
 
-        Other sites compute all channels in one tile, load their constants once and keep all rows.
+        Layers that ``before`` does not have compute all channels in one tile, load their constants
+        once and keep all rows.
         """
         rows = self._subject.rows(first + len(sites) - 1)
         bands = even_sizes(range(1, rows + 1), rows)
@@ -185,7 +186,10 @@ def _free(groups: PlacedGroups, first: int, last: int) -> bool:
 
 
 def insert_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGroups:
-    """Return a schedule's groups with ``group`` added and without those that share its layers."""
+    """Return a schedule's groups with ``group`` in place of those that contain one of its layers.
+
+    ``first`` is the index of the first layer of ``group``.
+    """
     last = first + len(group.layers) - 1
     others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
     return tuple(sorted((*others, (first, group)), key=lambda one: one[0]))
@@ -294,9 +298,9 @@ def _bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
 
 
 def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int, ...]:
-    """Return the smallest size for each number of pieces, and multiples of ``parallel``.
+    """Return the smallest of ``sizes`` for each number of tiles, and the multiples of ``parallel``.
 
-    All are among ``sizes``. The pieces divide a dimension of ``whole`` elements.
+    All are among ``sizes``. The tiles divide a dimension of ``whole`` elements.
     """
     smallest: dict[int, int] = {}
     for size in sizes:

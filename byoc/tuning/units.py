@@ -36,11 +36,11 @@ class ScheduleUnit(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """Features of a schedule's unit without its predecessor, with its bound and estimate.
+    """Features of a schedule's unit regardless of its predecessor, and its bound and estimate.
 
-    Both are in cycles. ``idle`` are cycles in which it leaves the bus free and ``spare`` the bytes
-    that it leaves unused, both for prefetches of its successor. ``first`` are the bus cycles of the
-    loads that its first tile waits for.
+    Bound and estimate are in cycles. ``idle`` are cycles in which the unit leaves the bus free and
+    ``spare`` the bytes that it leaves unused, both for prefetches of its successor. ``first`` are
+    the bus cycles of the loads that its first tile waits for.
     """
 
     features: Features

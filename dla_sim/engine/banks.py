@@ -50,7 +50,7 @@ class BankLoad:
 
 
 class Grants(Protocol):
-    """Interface to a bus arbiter that tells how many slots it grants.
+    """Interface of a bus arbiter: the number of slots that each requester receives.
 
     ``now`` is the cycle up to which slots are granted; ``left`` is the number of slots that each
     requester still needs.

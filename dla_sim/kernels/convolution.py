@@ -42,7 +42,7 @@ Few calls matter more than cache sizes, which BLAS handles.
 
 
 def convolution(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for ``OP_CONV``; None if the command must run on its semantics."""
+    """Prepare a kernel for ``OP_CONV``; None if the kernel cannot execute the command."""
     element = element_bytes(command)
     shape = window(command, element)
     if shape is None:
@@ -51,7 +51,7 @@ def convolution(command: Command, arch: Arch) -> Attempt | None:
 
 
 def prepare_grouped(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for ``OP_GROUP_CONV``; None if the command must run on its semantics."""
+    """Prepare a kernel for ``OP_GROUP_CONV``; None if the kernel cannot execute the command."""
     element = element_bytes(command)
     shape = window(command, element)
     groups = command["EX_GROUPS"]

@@ -38,7 +38,7 @@ first-level cache.
 
 
 def depthwise(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for ``OP_DEPTH_CONV``; None if the command must run on its semantics."""
+    """Prepare a kernel for ``OP_DEPTH_CONV``; None if the kernel cannot execute the command."""
     element = element_bytes(command)
     shape = window(command, element)
     return None if shape is None else depthwise_window(shape, element, command, arch)

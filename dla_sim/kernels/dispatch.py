@@ -1,6 +1,6 @@
 """Selection of the kernel for each instruction.
 
-A command without a usable kernel runs on its semantics.
+If no kernel can execute a command, the semantics of its instruction execute it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Kernels:
         return self.run if mnemonic in KERNELS else _semantics
 
     def attempt(self, command: Command) -> Attempt | None:
-        """Return the prepared kernel of ``command``; None if it runs on its semantics."""
+        """Return the prepared kernel of ``command``; None if no kernel can execute it."""
         try:
             return self._prepared[command]
         except KeyError:
@@ -147,7 +147,7 @@ class Kernels:
         return attempt
 
     def run(self, command: Command, machine: Machine) -> None:
-        """Execute ``command`` on ``machine`` by its kernel, or else by its semantics."""
+        """Execute ``command`` by its kernel, or else by the semantics of its instruction."""
         attempt = self.attempt(command)
         if attempt is None or not attempt(machine, self.scratch):
             command.instruction.semantics(command, machine)

@@ -82,7 +82,7 @@ _OPERAND = 128 + 255
 
 
 def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute an element-wise addition; return False if it must run on its semantics.
+    """Execute an element-wise addition; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """
@@ -166,7 +166,7 @@ def _add_fused(
 
 
 def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a table look-up of a tensor; return False if it must run on its semantics.
+    """Execute a table look-up of a tensor; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """
@@ -244,7 +244,7 @@ _REQUANT_BLOCK = 64 * 1024
 
 
 def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a requantisation; return False if it must run on its semantics.
+    """Execute a requantisation; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """

@@ -29,7 +29,7 @@ from isa.registers import float_value
 
 
 def matrix_product(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for ``OP_MAT_MUL``; None if the command must run on its semantics."""
+    """Prepare a kernel for ``OP_MAT_MUL``; None if the kernel cannot execute the command."""
     m, k, n = shape(command)
     if not m * k * n:
         return None
@@ -77,7 +77,7 @@ class _MatrixProduct:
 
 
 def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for ``OP_DYN_MAT_MUL``; None if it must run on its semantics."""
+    """Prepare a kernel for ``OP_DYN_MAT_MUL``; None if the kernel cannot execute the command."""
     m, k, n = shape(command)
     largest = _largest(command["EX_INPUT_ZERO_POINT"]) * _largest(command["EX_OPERAND_ZERO_POINT"])
     if not m * k * n or largest > EXACT or largest * k >= 1 << 31:

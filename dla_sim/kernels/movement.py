@@ -16,9 +16,9 @@ from isa.ops.dma import side
 
 
 def transfer(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for a DMA transfer, or return None if it must run on its semantics.
+    """Prepare a kernel for a DMA transfer; None if the kernel cannot execute the command.
 
-    Transfers of no bytes, and transfers that write bytes twice, run on their semantics.
+    The kernel executes no transfers of no bytes, and none that write bytes twice.
     """
     unit = command.unit.name
     reading = command.instruction.mnemonic == "OP_DMA_READ"
@@ -69,7 +69,7 @@ class _Transfer:
 
 
 def permutation(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a copy within the scratchpad; None if it must run on its semantics.
+    """Prepare a copy within the scratchpad; None if the kernel cannot execute the command.
 
     This is the case if there are no bytes or if bytes are written twice. Results may overlap
     sources: NumPy handles that.

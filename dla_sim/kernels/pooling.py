@@ -24,7 +24,7 @@ _SANE = (1e-20, 1e20)
 
 
 def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a pooling command; return False if it must run on its semantics.
+    """Execute a pooling command; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """
@@ -193,7 +193,7 @@ def _global_average(
 
 
 def interpolation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a resize command; return False if it must run on its semantics.
+    """Execute a resize command; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """

@@ -314,7 +314,7 @@ def prepare_sums(
         compute: computes the sums and stores the results.
         initial: earlier sums if they are packed.
 
-    Returns: None if the command must run on its semantics: clamp limits in the wrong order, or
+    Returns: None if the kernel cannot execute the command: clamp limits in the wrong order, or
         results that overlap operands.
     """
     finish = _finish(command, arch, sums)
@@ -346,7 +346,7 @@ def prepare_sums(
 def _finish(command: Command, arch: Arch, sums: Sums) -> Finish | None:
     """Return how a convolution or matrix product converts its sums.
 
-    Returns None if the command must run on its semantics: clamp limits in the wrong order.
+    Returns None if no kernel can execute the command: clamp limits in the wrong order.
     """
     low = lower_limit(command)
     high = command["EX_CLAMP_HIGH"]

@@ -40,7 +40,7 @@ buffer is small. For rows shorter than ``_FEW`` the copy is faster.
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """Conversion of a command's sums to results, as far as known before it runs.
+    """Conversion of a command's sums to results, as far as known before the command runs.
 
     Each sum has ``products`` products.
 

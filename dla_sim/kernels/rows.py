@@ -23,9 +23,8 @@ _ONE = np.ones((), np.float32)
 def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute a sum or mean over an axis of a tensor.
 
-    Return False, with nothing written, if the command must run on its semantics.
-
-    Maxima and minima run on the semantics, which are fast for them.
+    Return False, with nothing written, if the kernel cannot execute it. The semantics of
+    ``OP_REDUCE`` execute maxima and minima, and are fast for them.
     """
     outer, count, inner = shape(command)
     low = command["EX_CLAMP_LOW"]
@@ -50,7 +49,7 @@ def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a softmax command; return False if it must run on its semantics.
+    """Execute a softmax command; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """
@@ -90,7 +89,7 @@ def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def normalisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a normalisation command; return False if it must run on its semantics.
+    """Execute a normalisation command; return False if the kernel cannot execute it.
 
     Nothing is written if it returns False.
     """

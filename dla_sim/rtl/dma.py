@@ -405,7 +405,7 @@ class DmaUnit(Elaboratable):
         return m
 
     def _memory(self, m: Module) -> tuple[Value, Value]:
-        """Return whether a DMA transfer uses the flash, and the latency of its memory.
+        """Return whether a DMA transfer uses the flash, and the latency of the memory it uses.
 
         Set the slots' constants.
         """

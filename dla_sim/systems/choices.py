@@ -64,7 +64,7 @@ def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 @dataclass(frozen=True)
 class VariantChoice:
-    """Chosen variant of every task, and the number of jobs that miss their deadlines with it.
+    """Chosen variant of every task, and how many jobs miss their deadlines with these variants.
 
     ``tried`` is the number of combinations tried.
     """

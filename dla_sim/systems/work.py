@@ -323,7 +323,7 @@ MOST_KEPT = 1 << 17
 
 
 class ProgramWork:
-    """Work of running a program on one machine, with its workload and its cycles alone.
+    """Program on one machine, with its workload and the cycles that it takes alone.
 
     It computes the remainders after preemption.
     """
@@ -419,7 +419,7 @@ class Plan:
 
     @cached_property
     def behind(self) -> tuple[int, ...]:
-        """Cycles of the later stages of a plan, for each stage."""
+        """For each stage of a plan, the cycles of all stages after it."""
         ends = np.cumsum([stage.cycles for stage in self.stages]).tolist()
         return tuple(self.cycles - end for end in ends)
 

@@ -29,7 +29,7 @@ ARRAYS: Arrays = (
 )  # fmt: skip
 """Factors for the array's input channels, output channels and output columns."""
 FIRST_ARRAYS: Arrays = (("2", "1", "1"), ("1", "2", "1"), ("2", "2", "1"))
-"""The first steps among them."""
+"""Factors that the first advice tries, part of :data:`ARRAYS`."""
 
 
 @dataclass(frozen=True)

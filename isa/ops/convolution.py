@@ -348,9 +348,9 @@ def least_mapped_cycles(work: ConvolutionWork, arch: Arch) -> int:
 
 
 def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield the ways to divide array lanes into pieces, as (size, count) of the pieces.
+    """Yield the ways to divide array lanes into equal parts, as (size of a part, count of parts).
 
-    ``size`` is the largest size of a piece, up to ``most``.
+    ``size`` is the largest size for this count, up to ``most``.
     """
     size = min(lanes, most)
     while size:

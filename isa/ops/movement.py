@@ -158,7 +158,7 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 
 def _least(command: Command, arch: Arch) -> int:
-    """Return a lower bound of a copy's cycles, which is reached with contiguous bytes.
+    """Return a lower bound of a copy's cycles; a copy of contiguous bytes reaches it.
 
     Another program may order the dimensions differently.
     """

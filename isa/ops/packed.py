@@ -176,11 +176,9 @@ _ELEMENTWISE = "⌈length / L⌉ cycles. All operands have the same layout and a
 
 
 def _dense(*registers: str, divides: bool = False) -> Packed:
-    """Declare an element-wise instruction in banked memory on dense bytes.
+    """Declare an element-wise instruction in banked memory whose operands are dense.
 
-    EX_LENGTH bytes are at each of ``registers``.
-
-    The last is the result's.
+    EX_LENGTH bytes are at each of ``registers``. The last is the result's.
 
     With ``divides`` the command divides by one scale and computes its reciprocal first.
     """
@@ -283,7 +281,7 @@ def _table_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 
 def _table_bytes(command: Command, arch: Arch) -> int:
-    """Return the bytes of a table look-up's operand, which is as large as its result.
+    """Return the bytes of a table look-up's operand; the result has as many.
 
     These are whole atoms if each channel has its own table.
     """
@@ -349,7 +347,7 @@ def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
 
 
 def _limit_by_divisions(cycles: int, quotients: int, words: BankedMemory) -> int:
-    """Return ``cycles``, or the cycles that the dividers take for some divisions if larger.
+    """Return the larger of ``cycles`` and the cycles that the dividers take for ``quotients``.
 
     The divisions run in parallel.
     """

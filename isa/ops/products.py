@@ -121,9 +121,9 @@ def pixel_bytes(groups: int, inputs: int) -> int:
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Divide a size into pieces of at most ``step``; return (number of pieces, size) pairs.
+    """Divide a size into parts of at most ``step``; return (number of parts, size of a part) pairs.
 
-    Full pieces come first, then the remainder.
+    Full parts come first, then the remainder.
     """
     return ((number, piece) for _, number, piece in divide_size(size, step))
 
@@ -161,9 +161,10 @@ def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> 
 
 
 class _Reach(NamedTuple):
-    """Number of activation streams, and memory words of activations, that an array step reads.
+    """Activations that one array step reads: number of streams, and memory words.
 
-    ``each`` is the words per stream, ``words`` those of all streams together.
+    A stream is the activations of one atom, or of one pair of an atom and a kernel row. ``each`` is
+    the words per stream, ``words`` those of all streams together.
     """
 
     streams: int
@@ -194,7 +195,7 @@ def _atom(product: ArrayProduct, words: BankedMemory) -> int:
 
 @lru_cache(maxsize=4096)
 def _streams(shape: WeightShape, block: Block, atom: int, rows: int) -> int:
-    """Return the most (atom, kernel row) pairs that any block of weights reads.
+    """Return the largest number of (atom, kernel row) pairs that one block of weights reads.
 
     The maximum is over all blocks.
     """

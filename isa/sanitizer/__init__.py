@@ -40,7 +40,7 @@ def sanitize(program: Program, given: Sequence[Segment] = ()) -> tuple[Sanitizer
 
 
 def inspect(stream: CommandStream) -> tuple[SanitizerFinding, ...]:
-    """Return the findings on a stream, which need not be decoded from the words of its program."""
+    """Return the findings on a command stream; its commands may differ from the program's words."""
     pairing = pair_tokens(stream.commands)
     order = compute_order(stream.commands, pairing.givers)
     findings = check_tokens(stream, pairing)

@@ -112,7 +112,7 @@ class _Layouts:
     # Tags
 
     def _state_movement(self, one: ByteMovement) -> None:
-        """Apply a copy that the data flow states to the tags of the target value."""
+        """Copy the tags of the source value to the target value, as ``one`` copies their bytes."""
         run, dims = _runs_of(one)
         target = one.target_begin, run, tuple((count, step) for count, _, step in dims)
         if one.source == FILL:
@@ -122,7 +122,7 @@ class _Layouts:
         self._values[one.target].write(*target, self._values[one.source].read(*source))
 
     def _list_expected_tags(self, extent: Extent) -> Tags:
-        """Return the tags of the bytes of a value that the data flow states, in order."""
+        """Return the tags of the bytes of ``extent``, in the order that the data flow states."""
         return self._values[extent.value].read(extent.begin, extent.nbytes, extent.dims)
 
     def _read(self, access: Access) -> Tags:
@@ -269,12 +269,12 @@ class _Layouts:
     # Messages
 
     def _value(self, tag: int) -> tuple[int, int]:
-        """Return the value that a byte's tag stands for, and the position of the byte in it."""
+        """Return the value that a byte's tag stands for, and the byte's position in the value."""
         value = int(np.searchsorted(self._first, tag, "right")) - 1
         return value, (tag - self._first[value]) * self._unit
 
     def _writer(self, tag: int) -> int | None:
-        """Return the first command that writes the value of a byte's tag, or None."""
+        """Return the first command that writes the value for which a byte's tag stands, or None."""
         return self._writers.get(self._value(tag)[0]) if tag >= self._first[0] else None
 
     def _format_tag(self, tag: int) -> str:

@@ -47,7 +47,7 @@ def _sides(command: Command, previous: bool, following: bool) -> tuple[Unit, ...
 
 
 MISSING = -1
-"""Replaces the giver of a token that no command pushes."""
+"""Stands for the command that pushes a token if no command pushes it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,7 +127,7 @@ class TaggedBytes:
         return np.ndarray(shape, self._kind, self._tags, begin // unit * size, steps)
 
     def _spread(self, first: int, nbytes: int, dims: Steps) -> NDArray[Any]:
-        """Return the tags of a strided access to a run of consecutive tags."""
+        """Return the tags that a strided access reads in a run of consecutive tags."""
         tags = np.arange(first, first + nbytes // self._unit, dtype=self._kind)
         for count, stride in reversed(dims):
             steps = np.arange(count, dtype=self._kind) * (stride // self._unit)

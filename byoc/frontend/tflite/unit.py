@@ -310,7 +310,7 @@ class UnitContext:
         return self._collection.view(self.number(position))
 
     def axes_view(self, position: int) -> TensorView:
-        """Return an operand's layout if it keeps the axes, else the model's own layout."""
+        """Return an operand's layout, or the model's own if the operand's splits or merges axes."""
         view = self.view(position)
         return view if view.axes is not None else natural(view.shape)
 
@@ -331,7 +331,7 @@ class UnitContext:
     def add_constant(
         self, position: int, label: str, data: NDArray[Any], quantization: Quantization | None
     ) -> str:
-        """Add ``data``, derived from a constant operand, and return its name."""
+        """Add ``data``, derived from a constant operand, and return the new constant's name."""
         return self._collection.add_constant(
             f"{self.tensor(position).name}:{label}", data, quantization
         )

@@ -159,7 +159,7 @@ class SoftmaxRow(_Part):
     """Circuit that prepares the divisor of an OP_SOFTMAX row from the sum of its exponentials.
 
     The sum is ``total``, the result ``state``. With float32 the state is the total; with fixed
-    numerics it is its reciprocal and number of bits.
+    numerics it is the total's reciprocal and number of bits.
     """
 
     def __init__(self, *, is_fixed: bool, pipelined: bool) -> None:
@@ -293,7 +293,7 @@ class NormRow(_Part):
 
 
 class NormLane(_Part):
-    """Lane of OP_NORM: an element's ``deviation`` divided by the row ``state``.
+    """Lane of OP_NORM, which divides an element's ``deviation`` by the row's divisor, ``state``.
 
     Gain and bias are applied to the quotient.
     """

@@ -39,7 +39,7 @@ class Permute(Engine):
         self.streams = [self._stream("INPUT", write=False), self._stream("OUTPUT", write=True)]
 
     def _stream(self, side: str, *, write: bool) -> Stream:
-        """Return the operand stream of a permutation's input or output.
+        """Return a permutation's input or output as the scratchpad banks see it.
 
         A byte that is read or written repeatedly counts once.
         """

@@ -95,7 +95,7 @@ class ExUnit(Elaboratable):
         return found
 
     def _streams(self) -> list[tuple[Stream, Value]]:
-        """Return the command's operand streams, and for each whether it is written."""
+        """Return the command's operands and results, and for each whether it is written."""
         nothing = Stream(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
         found = []
         for number in range(max((len(engine.streams) for engine in self.engines), default=0)):

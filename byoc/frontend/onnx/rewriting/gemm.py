@@ -93,7 +93,7 @@ def _product_before(graph: GraphView, add: NodeProto) -> tuple[NodeProto | None,
 def _write_biased_gemm(
     graph: GraphView, node: NodeProto, add: NodeProto, bias: str, columns: int
 ) -> list[NodeProto] | None:
-    """Replace a MatMul and an Add of a constant row by a Gemm, with data flattened to rows."""
+    """Replace a MatMul and an Add of a constant row by a Gemm whose data are flattened to rows."""
     data = node.input[0]
     row = graph.floats.get(bias)
     shape = graph.shapes.get(data, ())

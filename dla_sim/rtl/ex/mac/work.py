@@ -167,7 +167,7 @@ class Work:
 
     @property
     def streams(self) -> list[Stream]:
-        """Operand streams: input, weights, records, partial sums, tables and result, in order."""
+        """Operands in order: input, weights, records, partial sums, tables, and the result."""
         register = self.command.register
         count = self.count
         plane = Mux(

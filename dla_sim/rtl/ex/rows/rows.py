@@ -474,7 +474,7 @@ class Rows(Engine):
     def _states(
         self, m: Module, step: Step, entries: Sequence[Value], sums: Totals, valid: Value
     ) -> Memory:
-        """Return a memory of row states, computed from sums of entries or totals of elements."""
+        """Return a memory of the rows' divisors, from sums of entries or totals of elements."""
         between = valid & (step.kind == Pass.BETWEEN)
         memory = self._memory(m, "states", arithmetic.STATE_BITS + SUM_BITS)
         sums = Totals(*(self._later(m, value, 1) for value in sums.values()))
@@ -549,7 +549,7 @@ class Rows(Engine):
 def _stream(
     some: Value, first: Value, size: Value, nbytes: Value, *, write: bool = False
 ) -> Stream:
-    """Return a stream over the range of ``size`` bytes from ``first`` on, within the scratchpad."""
+    """Return the operand or result in ``size`` bytes from ``first`` on, as the banks see it."""
     return Stream(some, first, (first + size - 1)[:ADDRESS_BITS], nbytes[:ADDRESS_BITS], write)
 
 
