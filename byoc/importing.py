@@ -207,9 +207,9 @@ def _import_only(
 def _compare_with_file(
     file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
 ) -> FileCheck | None:
-    """Compare a float ``model`` with its ``file`` on calibration and random samples.
+    """Compare outputs of a ``file`` and of the float ``model`` made from it, on several samples.
 
-    The calibration samples are ``first``.
+    The samples are the calibration samples ``first``, then random ones.
     """
     for draw in (draw_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]

@@ -127,7 +127,7 @@ class SystemMemory:
             self.data[address : address + image.size] = image
 
     def put(self, tensor: Tensor, value: NDArray[Any]) -> None:
-        """Write an input tensor to system memory; ``value`` has its shape and type."""
+        """Write an input tensor to system memory; ``value`` has the tensor's shape and type."""
         self.data[tensor.address : tensor.address + tensor.nbytes] = (
             np.ascontiguousarray(value).view(np.uint8).reshape(-1)
         )

@@ -58,9 +58,10 @@ class ProgramTiming:
         self._last: tuple[Timing, ProgramCycles] | None = None
 
     def resize(self, program: Program) -> ProgramTiming | None:
-        """Return the timing of ``program`` if only its scratchpad size differs, otherwise None.
+        """Return the timing of ``program`` if only the machine's scratchpad differs, or None.
 
-        It must have the same words. Expensive results are shared. Raises InputError like the class.
+        The number and size of the banks may differ. The program must have the same words. Expensive
+        results are shared. Raises InputError like the class.
         """
         sizes = {"sram_bytes": program.arch.sram_bytes, "sram_banks": program.arch.sram_banks}
         same = (

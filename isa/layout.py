@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
 
     def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offsets of a tensor's int8 elements, given their numbers."""
+        """Return the byte offsets of a tensor's int8 elements; ``elements`` are their indices."""
         size = self.channels * self.positions
         image = elements // max(size, 1) if self.images > 1 else None
         rest = elements if image is None else elements - image * size

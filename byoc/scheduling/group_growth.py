@@ -426,7 +426,7 @@ class Growth:
         compute: list[int],
         account: GroupAccount,
     ) -> float:
-        """Add each layer's cycles to ``compute`` and its constants to ``account``.
+        """Add each layer's cycles to ``compute`` and the loads of its constants to ``account``.
 
         Return the tile overhead.
         """

@@ -99,7 +99,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class Member:
-    """Layer as a member of groups: the planes that it reads and writes.
+    """Layer that can be in a group, with the planes that it reads and writes.
 
     A result row r needs ``extent`` rows of the operand, beginning with row ``r * stride - pad``.
     ``flat``: the layer is element-wise. ``moves``: the layer copies planes in these dimensions.
@@ -327,9 +327,9 @@ def _member(
     target: TensorStart,
     planes: Mapping[str, Planes],
 ) -> Member | None:
-    """Return a layer as a member of groups, or None if it cannot be one.
+    """Return the planes that a layer reads and writes, or None if no group can contain the layer.
 
-    It cannot be one if it is of another kind, or if its operands are not whole planes.
+    No group can contain it if it is of another kind, or if its operands are not whole planes.
     """
     operation = layer.operation
     nest = layer.nest
@@ -417,7 +417,7 @@ def list_fused_buffers(graph: FusionGraph, last: int) -> set[str]:
 
 
 def members_of(graph: FusionGraph, first: int, last: int) -> tuple[Member, ...]:
-    """Return the members of layers ``first`` to ``last``, which can be a group."""
+    """Return the :class:`Member` of each of the layers ``first`` to ``last`` of a group."""
     return tuple(member for member in graph.members[first : last + 1] if member is not None)
 
 

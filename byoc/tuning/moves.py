@@ -37,7 +37,7 @@ class Grouping:
         self._random = random
 
     def change(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
-        """Return a schedule's groups with a property of one changed, or with a group added.
+        """Return a schedule's groups with a property of one group changed, or with a group added.
 
         ``place`` is the index of the changed group, -1 to add one. A step changes ends, band
         height, tiles or kept tensors. Returns None if no legal change was found.
@@ -196,7 +196,7 @@ def insert_group(groups: PlacedGroups, first: int, group: GroupChoice) -> Placed
 
 
 TRIES = 24
-"""Number of draws before a site is given up; in a small scratchpad most draws do not fit."""
+"""Number of draws after which a layer gets no tiling; most do not fit in a small scratchpad."""
 FRESH = 0.35
 REBUFFERED = 0.3
 """Probabilities of a fresh draw, and of a step that changes only buffers and order.
@@ -381,7 +381,7 @@ class Moves:
             yield self._new(base, [self._refit(base, base.residents ^ {name}, base.groups)])
 
     def _some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
-        """Return all ``items``, or ``most`` randomly chosen ones in their order."""
+        """Return ``most`` randomly chosen ``items`` in their given order, or all if fewer."""
         if len(items) <= most:
             return items
         chosen = self._random.choice(len(items), most, replace=False)
@@ -446,7 +446,7 @@ class Moves:
         return replace(found, tilings=tuple(tilings))
 
     def _draw_tilings(self, number: int, base: State, count: int) -> list[Tiling]:
-        """Return up to ``count`` tilings of a layer that were not measured for it.
+        """Return up to ``count`` tilings of a layer that are not yet measured with this layer.
 
         Those of the donor come first.
         """

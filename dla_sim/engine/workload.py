@@ -234,7 +234,7 @@ class Demands:
 
     @property
     def ex_bytes(self) -> int:
-        """Scratchpad bytes that EX reads and writes, in banked memory bytes of whole words.
+        """Scratchpad bytes that EX reads and writes; in banked memory, those of whole words.
 
         Each operand and result counts once.
         """
@@ -273,10 +273,10 @@ class Demands:
         return found
 
     def room(self, depth: int) -> Int64:
-        """Return the command that must complete before each command fits into its unit's queue.
+        """Return for each command the earlier one whose end makes room for it in the queue.
 
-        The queue holds ``depth`` commands. ``AT_ONCE`` marks the first commands, which always find
-        room.
+        Both are commands of one unit. The queue holds ``depth`` commands. ``AT_ONCE`` marks the
+        first commands, which always find room.
         """
         found = np.full(len(self.unit), AT_ONCE, dtype=np.int64)
         for members in self.by_unit:

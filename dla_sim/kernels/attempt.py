@@ -55,14 +55,14 @@ class Workspace:
 Attempt = Callable[[Machine, Workspace], bool]
 """Executes one command.
 
-Returns False, with nothing written, if memory contents require the semantics.
+Returns False, with nothing written, if the kernel cannot execute it with these memory contents.
 """
 Prepare = Callable[[Command, Arch], Attempt | None]
-"""Prepares the attempt of a command; returns None if its registers require the semantics."""
+"""Prepares the kernel of a command; returns None if the kernel cannot execute the command."""
 AtOnce = Callable[[Command, Machine, Workspace], bool]
 """Executes one command without preparation.
 
-Returns False, with nothing written, if it must run on its semantics.
+Returns False, with nothing written, if the kernel cannot execute it.
 """
 
 

@@ -273,7 +273,7 @@ class Transfer(Elaboratable):
     # System memory side
 
     def _rows(self, m: Module, over: Sequence[Sequence[Value]]) -> None:
-        """Track the start of each row of bursts and the bytes of it that have been moved."""
+        """Track the start of each row of bursts and how many of the row's bytes have been moved."""
         side = self.memory
         begins = [
             self._hold_value(side.address, f"row_begin_{number}")

@@ -12,7 +12,7 @@ from dla_sim.rtl.ports import ADDRESS_BITS, WORD_BITS
 
 WORD_BYTES = WORD_BITS // 8
 TIME_BITS = 32
-"""Bits of the clock that measures latencies; no request waits longer than it can count."""
+"""Bits of the clock that measures latencies; no request waits longer than the clock counts."""
 
 
 class ChunkBuffer(Component):

@@ -54,9 +54,9 @@ class HardwareMachine(Elaboratable):
     """
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None) -> None:
-        """Build one machine with the straps ``values`` (``parameters.strap_values``).
+        """Build one machine with the configuration ``values`` (``parameters.strap_values``).
 
-        All straps stay open if ``values`` is None.
+        The configuration values are inputs of the machine if ``values`` is None.
         """
         self.limits = limits
         self.modules = Library()

@@ -138,7 +138,7 @@ def _make_timing_strap(bits: int, name: str) -> Strap:
 def _make_memory_strap(
     bits: int, value: Callable[[MemoryTiming], int], *, flash: bool = False
 ) -> Strap:
-    """Return a strap derived from a memory's timing.
+    """Return a configuration value derived from a memory's timing.
 
     Without flash its unused value comes from a dummy.
     """

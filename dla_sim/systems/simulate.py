@@ -337,9 +337,9 @@ class SystemSimulation:
             self._swap_cores()
 
     def _reconsider(self) -> None:
-        """Choose plans again for the first waiting job of every task and kind if it is fresh.
+        """Choose a plan again for each job at the head of a queue, unless a part of it has run.
 
-        A fresh job is one of which no part has run.
+        Each kind of unit has a queue per task.
         """
         heads = [
             queue[0]

@@ -476,9 +476,9 @@ def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator
 
 
 def _part(hardware: Preset, parts: int) -> Preset:
-    """Return a machine with an equal share of the resources of ``hardware``, one of ``parts``.
+    """Return a machine with one of ``parts`` equal shares of the resources of ``hardware``.
 
-    They share the output-channel lanes, the scratchpad and its banks.
+    The machines share the output-channel lanes, the scratchpad and its banks.
     """
     arch = hardware.arch
     shares = {"pe.oc": arch.pe.oc, "sram_bytes": arch.sram_bytes, "sram_banks": arch.sram_banks}

@@ -221,9 +221,9 @@ def run_with_single_entries(units: Sequence[int], givers: Sequence[Sequence[int]
 
 
 def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) -> list[int]:
-    """Follow the waits of blocked commands from ``start`` to a cycle and return it.
+    """Follow the waits of blocked commands from ``start`` and return the cycle that they reach.
 
-    Return nothing if they end.
+    Return an empty list if they reach none.
     """
     path: list[int] = []
     current = start

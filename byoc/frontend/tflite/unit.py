@@ -240,7 +240,7 @@ def _factor_order(view: TensorView) -> TensorView:
 
 
 def _move_quantization(quantization: Quantization | None, view: TensorView) -> Quantization | None:
-    """Return a tensor's quantisation with its channel axis as in a view.
+    """Return a tensor's quantisation with the channel axis numbered as in ``view``.
 
     Per-channel scales need a view with that axis.
     """
@@ -337,9 +337,9 @@ class UnitContext:
         )
 
     def find_common_view(self, positions: Sequence[int]) -> TensorView:
-        """Return a layout for operands of equal rank that neither splits nor merges their axes.
+        """Return a common layout, which neither splits nor merges axes, of operands of equal rank.
 
-        It may permute them: the common layout is channels first if one of the operands is.
+        It may permute the axes: it is channels first if one of the operands is.
         """
         views = [
             self.axes_view(position) for position in positions if self.tensor(position).data is None

@@ -1,4 +1,4 @@
-"""The unit EX: passes a command to its engine and times it (docs/machine.md, section 5).
+"""The unit EX: passes a command to an engine and times the command (docs/machine.md, section 5).
 
 A command that starts in cycle s takes its first step in cycle s + ``PREPARATION`` (in cycle s
 without pipeline registers). By then the unit knows how many cycles the scratchpad banks need per

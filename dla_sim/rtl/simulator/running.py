@@ -74,11 +74,11 @@ class Outcome:
 def run_cases(
     executable: Executable, cases: Sequence[tuple[Case, Straps]], *, seed: int | None = None
 ) -> list[Outcome]:
-    """Run every case with the values of its open straps, one after another in one process.
+    """Run every case with values for the machine's configuration inputs, in one process.
 
     Args:
         executable: the hardware.
-        cases: cases with their straps.
+        cases: cases with their configuration values, run one after another.
         seed: seed (1 to 2^31 - 1) of the random bits in registers and memories before the first
             reset; None means zeros.
 

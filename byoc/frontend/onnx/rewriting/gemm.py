@@ -52,7 +52,7 @@ def canonicalise_gemm(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
 
 @write_operators("Gemm", "MatMul", "Add")
 def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Merge a quantised model's MatMul and the Add of its float bias into a Gemm.
+    """Merge a MatMul and an Add of a float bias to its result into a Gemm, in quantised models.
 
     ONNX Runtime does the same. The bias is one row. Both operands of the MatMul must be
     dequantised, the second from a constant matrix, possibly with leading dimensions of 1. A Gemm
