@@ -98,7 +98,7 @@ def _check_uses(cost: str | None, export: Path | None, table: Path | None, spec:
     if export is None and spec.goal is None:
         raise InputError(
             f"--cost {cost}: it adds estimates to the table of --export FILE.csv and to a joint "
-            "sweep; give that, too"
+            "sweep; add one of them"
         )
 
 

@@ -106,5 +106,5 @@ def test_images_that_round_otherwise_on_purpose_are_counted_and_no_failure(
     """
     found = dla(capsys, "run", "digits-cnn", "--isa", isa, "--set", "numerics=fixed", "--json", "-")
     assert (found.status, "difference:" in found.err) == (0, False)
-    found = dla(capsys, "run", "digits-cnn", "--isa", isa, "--set", "numerics=fixed")
+    found = dla(capsys, "run", "digits-cnn", "--isa", isa, "--set", "numerics=fixed", "--all")
     assert "; int8 and DLA round differently and differ on " in found.out

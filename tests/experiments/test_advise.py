@@ -163,7 +163,7 @@ def test_no_machine_meets_a_target() -> None:
 def test_every_kind_of_change_is_tried() -> None:
     assert {change.what for change in list_changes(load_hardware("nvdla-small-like"))} == {
         "scratchpad", "banks", "array", "bus", "bursts in flight", "burst", "queues", "fetch",
-        "latency", "lanes", "numerics"
+        "latency", "lanes", "numerics", "instruction set"
     }  # fmt: skip
     machine = load_hardware(isa="v1", memory_mode="flash")
     assert {"instruction set", "flash", "flash latency"} <= {

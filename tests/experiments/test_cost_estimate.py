@@ -249,8 +249,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     assert dla(capsys, "sweep", spec, *options) == (
         2, "",
-        "error: --cost horowitz-45nm: it adds estimates to the table of --export FILE.csv; give "
-        "that, too\n",
+        "error: --cost horowitz-45nm: it adds estimates to the table of --export FILE.csv and to "
+        "a joint sweep; add one of them\n",
     )  # fmt: skip
     outcome = dla(
         capsys, "run", save_tiny(tmp_path), "--json", tmp_path / "r.json", "--cost", "horowitz-45nm"

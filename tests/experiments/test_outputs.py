@@ -156,7 +156,18 @@ def test_every_option_that_writes_says_so() -> None:
     """
     import inspect
 
-    writing = {"json", "csv", "trace", "timeline", "html", "png", "output", "export", "logs"}
+    writing = {
+        "json",
+        "csv",
+        "trace",
+        "timeline",
+        "html",
+        "png",
+        "output",
+        "export",
+        "logs",
+        "junit",
+    }
     found = 0
     for name, command in _commands(application()):
         assert command.callback is not None
