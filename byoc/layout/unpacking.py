@@ -69,6 +69,7 @@ def find_unpacked_routes(movement: TensorMovement) -> Iterator[tuple[Operator, .
     """
     found = movement.bytes
     layout = movement.layouts[movement.name]
+    plain = f"{movement.name}~dense"  # the names of other copies end in a number
     filled = tuple(one for one in movement.operations if not one.inputs)
     dense: dict[str, Int64] = {}
     unpacked = list[Operator]()
@@ -89,7 +90,7 @@ def find_unpacked_routes(movement: TensorMovement) -> Iterator[tuple[Operator, .
         elements[places] = np.arange(places.size)
         index = np.full(taken.size, NOTHING, np.int64)
         index[taken] = elements[found.byte[taken]]
-        name = f"{movement.name}~{source}"
+        name = f"{plain}~{source}"
         dense[name] = index
         unpacked += movement.copies(source, name, movement.find_pieces(source, places))
     shape = movement.shapes.get(movement.name, ())
@@ -100,7 +101,6 @@ def find_unpacked_routes(movement: TensorMovement) -> Iterator[tuple[Operator, .
     ]
     yield (*unpacked, *written, *filled)
     places = layout.places(np.arange(layout.elements))
-    plain = f"{movement.name}~dense"
     gathered = [
         one
         for name, index in dense.items()

@@ -96,7 +96,7 @@ def test_the_route_of_fewer_slots_is_taken() -> None:
     """Single bytes in three pieces take a burst each; unpacked channels are written in rows."""
     direct = _movement(DENSE).operations
     found = _merged(SHAPES)
-    assert {one.inputs[0].value for one in found if one.output.value == "b"} == {"b~a"}
+    assert {one.inputs[0].value for one in found if one.output.value == "b"} == {"b~dense~a"}
     assert movement_slots(found) < movement_slots(direct) / 2
 
 
@@ -115,6 +115,6 @@ def test_dense_copies_have_only_the_elements_that_are_read() -> None:
     half = CHANNELS // 3 * ROWS * COLUMNS
     movement.bytes.source[_depth_to_space() >= half] = CONSTANT
     route = next(find_unpacked_routes(movement))
-    assert [one.output.elements for one in route if one.output.value == "b~a"] == [half]
+    assert [one.output.elements for one in route if one.output.value == "b~dense~a"] == [half]
     movement.bytes.source[_depth_to_space() == 1] = CONSTANT
     assert list(find_unpacked_routes(movement)) == []
