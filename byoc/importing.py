@@ -371,7 +371,7 @@ def _import_quantised(
 
 
 def _check_integer_model(file: ModelProto, model: ModelProto, seed: int) -> _CheckedImport | None:
-    """Compare the outputs of a quantised ``file`` with those of the ``model`` made from the file.
+    """Compare the outputs of a quantised ``file`` and of the integer ``model`` made from it.
 
     Returns None if the file rejects inputs drawn from ``seed``. Raises PassError if ONNX Runtime
     runs the file but not the model.

@@ -127,7 +127,7 @@ def touch(first: Access, second: Access) -> bool:
         return False
     if not first.dims and not second.dims:
         return True
-    # Two rows meet exactly if their distance lies in (low, high). The distance is a sum of steps;
+    # Two rows meet exactly if their distance is in (low, high). The distance is a sum of steps;
     # the number of steps of each stride covers a range, up to the counts of `first` and, backwards,
     # of `second`.
     low = second.address - first.address - first.nbytes

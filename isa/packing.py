@@ -53,7 +53,7 @@ def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMem
 
 
 def _own(layout: Atoms, words: BankedMemory) -> BankedMemory:
-    """Return the banked memory ``words`` with its atom size replaced by that of one tensor."""
+    """Return the banked memory ``words`` with the atom size of one tensor."""
     return replace(words, atom=layout.narrow) if layout.narrow else words
 
 
@@ -302,7 +302,7 @@ def write_blocks(
         blocks[...] = block_weights(weights, block_places(shape, block, word))
         return
     if weights.strides[1] < weights.strides[2]:
-        # Columns of a large matrix lie in few cache sets; the copy has them side by side.
+        # Columns of a large matrix share few cache sets. The copy stores adjacent columns together.
         weights = weights.copy(order="K")
     begin = 0
     for group in range(0, shape.groups, block.groups):

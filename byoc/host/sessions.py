@@ -235,7 +235,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class DefinedUnits:
-    """Comparison of results by the ISA's definitions with those of ONNX Runtime.
+    """Comparison of ONNX Runtime's results with results by the ISA's definitions.
 
     The units of one operator type are checked against the definition. On the same operands, ONNX
     Runtime's float operators differ in ``differences`` of ``elements``, by at most ``max_abs_diff``

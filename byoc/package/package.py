@@ -68,7 +68,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Difference between our outputs and those of the user's model file.
+    """Difference between the outputs of the integer model and of the user's model file.
 
     Computed by :mod:`byoc.checking.file_check`. The file runs unoptimised. Of ``elements`` on
     ``samples`` inputs, ``beyond`` differ by more than a step of their output's scale. The worst is

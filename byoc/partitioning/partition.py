@@ -386,7 +386,7 @@ def _wave(
     needs: Mapping[str, set[str]],
     done: set[str],
 ) -> tuple[list[Node], list[Node]]:
-    """Split waiting nodes into those of one ``side`` that can run now, and the rest.
+    """Split waiting nodes into two lists: nodes of ``side`` that can run now, and the rest.
 
     The side is the CPU or the accelerator. Adds the former to ``done``.
     """

@@ -135,7 +135,7 @@ def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
 
 
 def names_of(graph: GraphProto) -> set[str]:
-    """Return the names of all tensors of a graph, without those of control-flow bodies."""
+    """Return the names of all tensors of a graph, without tensors of control-flow bodies."""
     names = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     return names | {name for node in graph.node for name in node.output}
 

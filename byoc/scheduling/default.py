@@ -320,10 +320,11 @@ class _Trials:
         return found
 
     def _nearby(self) -> None:
-        """Choose a byte limit and try layer tilings near those of the best plan.
+        """Choose a byte limit, and try tilings that differ little from the best plan's tilings.
 
-        If possible, they use only bytes that a larger scratchpad would use too. For few tiles the
-        estimate of a layer is poor: it lacks the first load, the last store and prefetches.
+        If possible, the tilings use only bytes that a larger scratchpad would use too. For few
+        tiles the estimate of a layer is poor: it lacks the first load, the last store and
+        prefetches.
         """
         room = 2 * self._taken if self._few else LARGEST_FREE
         self.free = self.free and self._arch.sram_bytes >= room
@@ -331,7 +332,7 @@ class _Trials:
         self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
 
     def _climb(self, room: int) -> None:
-        """Try, layer by layer, tilings near those of the best plan that fit ``room`` bytes.
+        """Try tilings of ``room`` bytes that differ little from the best plan's, layer by layer.
 
         The search goes on while the plan improves and tiles are few.
         """

@@ -143,7 +143,7 @@ class _Batch:
         )
 
     def _rename_tensors(self, operation: Operator) -> Operator:
-        """Return an operation with its tensors replaced by those of its image."""
+        """Return an operation whose operands are the tensors of its image."""
         inputs = tuple(
             operand if operand.value in operation.constant_operands else self._own(operand)
             for operand in operation.inputs

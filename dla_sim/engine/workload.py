@@ -234,7 +234,7 @@ class Demands:
 
     @property
     def ex_bytes(self) -> int:
-        """Scratchpad bytes that EX reads and writes; in banked memory, those of whole words.
+        """Scratchpad bytes that EX reads and writes; whole words of banked memory.
 
         Each operand and result counts once.
         """
@@ -328,7 +328,7 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
 
 
 def continue_demands(head: Demands, whole: Demands, stop: int) -> Demands:
-    """Return the demands of ``head`` followed by those of ``whole`` from command ``stop`` on.
+    """Append the demands of ``whole`` from command ``stop`` on to the demands of ``head``.
 
     The result describes a program at the address of ``head``. Combining demands avoids decoding its
     commands again.

@@ -80,7 +80,7 @@ class WeightStore:
 
         def read(sram: Bytes) -> NDArray[Any]:
             nonlocal last
-            # a comparison of bytes objects takes a fraction of that of arrays
+            # bytes objects are compared faster than arrays
             stored = sram[start : start + nbytes].tobytes()
             if last is None or stored != last.stored:
                 key = use, stored

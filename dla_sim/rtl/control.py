@@ -180,7 +180,7 @@ class UnitControl(Component):
         return m
 
     def _flags(self, what: str) -> Value:
-        """Return two token flags of the command word: those of the previous and the next unit."""
+        """Return the command word's token flags of the previous and of the next unit."""
         return Cat(
             bits_of(self._command.word, _TOKENS[f"{what}_{side}"]) for side in ("previous", "next")
         )

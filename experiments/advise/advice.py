@@ -127,7 +127,7 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
         now=now,
         everything=whole(found),
         layers=most_expensive(found),
-        faster=tuple(_faster(points, now)),
+        faster=tuple(_faster(points, now.both)),
         cheaper=tuple(_cheaper(points, now)),
         tried=1 + len(points) + more,
         target_ms=target_ms,
@@ -135,15 +135,19 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
     )
 
 
-def describe_first_changes(wanted: Compiling, package: Package, stage: Progress) -> Iterator[str]:
-    """Yield gain and command of the best of a few changes of a run, at most :data:`FIRST`."""
+def describe_first_changes(
+    wanted: Compiling, package: Package, cycles: int, stage: Progress
+) -> Iterator[str]:
+    """Yield gain and command of the best of a few changes of a run, at most :data:`FIRST`.
+
+    ``cycles`` are the run's cycles on accelerator and CPU together.
+    """
     hardware = hardware_of(wanted)
     bench = Bench(package, wanted.options, load_table())
-    now = bench.point(hardware)
     changes = list_first_changes(hardware, wanted.options)
     points = list(_measure_changes(bench, hardware, changes, wanted, stage))
-    for one in _faster(points, now)[:FIRST]:
-        yield f"{1 - one.point.both / now.both:.1%} fewer cycles: {one.command}"
+    for one in _faster(points, cycles)[:FIRST]:
+        yield f"{1 - one.point.both / cycles:.1%} fewer cycles: {one.command}"
 
 
 def _find_target_ms(wanted: AdviseRequest) -> float | None:
@@ -242,7 +246,7 @@ def _find_cheapest(
     return None, tried
 
 
-def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
+def _faster(points: Sequence[Advised], cycles: int) -> list[Advised]:
     """Return the best change of each kind that saves enough cycles, largest saving first."""
     kinds: dict[str, list[Advised]] = {}
     for one in points:
@@ -250,9 +254,9 @@ def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
     best = []
     for found in kinds.values():
         first = min(found, key=lambda one: (one.point.both, one.point.square_millimetres))
-        gain = now.both - first.point.both
-        if gain > WORTH * now.both:
-            enough = [one for one in found if now.both - one.point.both >= MOST_OF_GAIN * gain]
+        gain = cycles - first.point.both
+        if gain > WORTH * cycles:
+            enough = [one for one in found if cycles - one.point.both >= MOST_OF_GAIN * gain]
             # of equal areas, the first one is the smallest change
             least = min(enough, key=lambda one: one.point.square_millimetres)
             best.append(first if least is first else replace(first, smaller=least))

@@ -34,7 +34,7 @@ FIRST_ARRAYS: Arrays = (("2", "1", "1"), ("1", "2", "1"), ("2", "2", "1"))
 
 @dataclass(frozen=True)
 class Change:
-    """Change of a machine's settings, of the compiler's options or of what runs on the CPU.
+    """Change of a machine's settings, of the compiler's options or of nodes on the CPU.
 
     ``what`` names its kind; changes of one kind are compared with one another. ``measurements``
     is the number of schedules that a tuning measures; ``frees_cpu`` omits the option ``--cpu``.

@@ -77,8 +77,9 @@ def _say_advice(wanted: RunRequest, done: Result) -> None:
 
     if done.report.totals.instructions > MOST_INSTRUCTIONS:
         return
+    cycles = done.report.totals.cycles + done.report.host.estimated_cycles
     with options.stages() as progress:
-        found = list(describe_first_changes(wanted, done.package, progress))
+        found = list(describe_first_changes(wanted, done.package, cycles, progress))
     for text in found:
         say(text)
 

@@ -33,7 +33,7 @@ class FirstDifference(Part):
 
 
 class OutputsCheck(Part):
-    """Comparison of a simulated run's outputs with those of the whole model on its runtime.
+    """Comparison of a simulated run's outputs with outputs of the whole model on its runtime.
 
     ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal.
     Otherwise ``differences`` come from the CPU's own computation.

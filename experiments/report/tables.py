@@ -471,7 +471,7 @@ def _hardware_line(found: HardwareCheck) -> Text:
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:
-    """Describe in one line how a run's outputs compare with those of the whole model.
+    """Describe in one line how a run's outputs differ from outputs of the whole model.
 
     Float operators on the CPU may cause differences.
     """

@@ -448,7 +448,7 @@ class Labelled:
 
 
 def load_labelled_samples(network: Network, file: Path | None) -> Labelled | None:
-    """Return the samples of a ``.npz`` file, or else those of a built-in network.
+    """Return the samples of a ``.npz`` file, or the samples of a built-in network.
 
     The result is None without samples. The file has an array for every input, with samples along an
     extra first axis, and ``labels``. Raises InputError if the file is invalid.

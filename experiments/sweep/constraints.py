@@ -78,11 +78,15 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """Parsed constraint: its text, the names that it reads, and its evaluation."""
+    """Parsed constraint: its text, the names that it reads, and its evaluation.
+
+    ``key`` is the key of the specification that states it.
+    """
 
     text: str
     names: frozenset[str]
     evaluate: _Evaluate
+    key: str = "constraints"
 
     def is_satisfied(self, values: Values) -> bool:
         """Return True if a point with these values satisfies the constraint.
@@ -98,7 +102,7 @@ class Constraint:
         except (TypeError, ZeroDivisionError, OverflowError) as error:
             given = ", ".join(f"{name} = {values[name]!r}" for name in sorted(self.names))
             raise InputError(
-                f"constraints: '{self.text}' cannot be decided where {given} ({error})"
+                f"{self.key}: '{self.text}' cannot be decided where {given} ({error})"
             ) from error
 
 
@@ -109,28 +113,31 @@ def _spell(found: re.Match[str]) -> str:
     return found["text"] or "=="
 
 
-def parse_constraint(text: str, results: Collection[str] = ()) -> Constraint:
+def parse_constraint(
+    text: str, results: Collection[str] = (), key: str = "constraints"
+) -> Constraint:
     """Parse the text of a sweep constraint.
 
-    ``results`` are figures of points that it can use besides :data:`NAMES`.
+    ``results`` are figures of points that it can use besides :data:`NAMES`. ``key`` is the key of
+    the specification that states it.
 
     Raise InputError that names the constraint and the part that the language does not allow.
     """
     if len(text) > MAXIMUM_LENGTH:
         raise InputError(
-            f"constraints: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read"
+            f"{key}: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read"
         )
     try:
         tree = ast.parse(_WRITTEN.sub(_spell, text.strip()), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(
-            f"constraints: '{text}' is not an expression such as pe.count in [64, 128]"
+            f"{key}: '{text}' is not an expression such as pe.count in [64, 128]"
         ) from error
-    builder = _ConstraintBuilder(text, results)
+    builder = _ConstraintBuilder(text, results, key)
     evaluate = builder.condition(tree)
     if not builder.names:
-        raise InputError(f"constraints: '{text}' names no key; choose from {', '.join(NAMES)}")
-    return Constraint(text, frozenset(builder.names), evaluate)
+        raise InputError(f"{key}: '{text}' names no key; choose from {', '.join(NAMES)}")
+    return Constraint(text, frozenset(builder.names), evaluate, key)
 
 
 class _ConstraintBuilder:
@@ -139,15 +146,16 @@ class _ConstraintBuilder:
     It collects the names that they read.
     """
 
-    def __init__(self, text: str, results: Collection[str]) -> None:
+    def __init__(self, text: str, results: Collection[str], key: str) -> None:
         self._text = text
+        self._key = key
         self._known = (*NAMES, *results)
         self.names: set[str] = set()
 
     def condition(self, node: ast.expr) -> _Evaluate:
-        """Return a function that evaluates comparisons combined by and, or, not.
+        """Return a function that evaluates comparisons combined by and, or and not.
 
-        Or the name of a switch.
+        A condition can also be the name of a switch.
         """
         if isinstance(node, ast.BoolOp):
             parts = [self.condition(part) for part in self._alternatives(node)]
@@ -236,11 +244,11 @@ class _ConstraintBuilder:
                 f"'{name}' is a figure, and known only when a point has run; with joint = true it "
                 f"is a limit (docs/sweeps.md); else {choose}"
             )
-        return InputError(f"constraints: '{self._text}': {why}")
+        return InputError(f"{self._key}: '{self._text}': {why}")
 
     def _make_refusal(self, node: ast.expr, why: str) -> InputError:
         example = "write comparisons such as pe.count in [64, 128]"
-        return InputError(f"constraints: '{self._text}': '{ast.unparse(node)}' {why}; {example}")
+        return InputError(f"{self._key}: '{self._text}': '{ast.unparse(node)}' {why}; {example}")
 
 
 def _number(value: Any) -> int | float:

@@ -211,8 +211,8 @@ def _is_met(limit: Constraint, network: str, values: Mapping[str, Any]) -> bool:
     unknown = [name for name in limit.names & {*UNITS} if values[name] is None]
     if unknown:
         raise InputError(
-            f"limits: '{limit.text}': {unknown[0]} of {network} is unknown, {_WHY}; leave out this "
-            "limit"
+            f"{limit.key}: '{limit.text}': {unknown[0]} of {network} is unknown, {_WHY}; leave out "
+            "this limit"
         )
     return limit.is_satisfied(values)
 
@@ -221,7 +221,7 @@ def _is_met(limit: Constraint, network: str, values: Mapping[str, Any]) -> bool:
 
 
 def _notes(joint: Joint) -> Iterator[str]:
-    """Yield what the figures include, and what they lack."""
+    """Yield notes on the parts of the machine that the figures include and omit."""
     yield joint.cost.area_note
     host = (joint.best or joint.machines[0]).networks.items()
     cycles = ", ".join(f"{name} {one.host_cycles:,}" for name, one in host if one.host_cycles)

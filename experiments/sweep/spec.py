@@ -76,7 +76,7 @@ _KEYS = (
 
 @dataclass(frozen=True, eq=False)
 class JointGoal:
-    """What a joint sweep asks of every machine.
+    """Objective, limits and weights of a joint sweep, which apply to every machine.
 
     ``limits`` and ``weights`` are by network; ``objective`` is a name of ``UNITS``.
     """
@@ -229,7 +229,7 @@ def _goal(
         )
     common = [one for one in constraints if one.names & {*RESULTS}]
     own = {
-        name: tuple(parse_constraint(text, RESULTS) for text in texts)
+        name: tuple(parse_constraint(text, RESULTS, f"limits.{name}") for text in texts)
         for name, texts in written.limits.items()
     }
     return JointGoal(

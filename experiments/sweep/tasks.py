@@ -193,7 +193,7 @@ class _Load:
     points: Points
 
     def can_join(self, others: list[_Load], given: int) -> bool:
-        """Return True if this machine's points can share a task with those of ``others``.
+        """Return True if this machine's points can share a task with the points of ``others``.
 
         ``given`` is the number of machines in earlier tasks.
         """

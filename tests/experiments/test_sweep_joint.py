@@ -213,7 +213,7 @@ def test_an_energy_that_no_table_prices_is_no_limit_and_no_objective(tmp_path: P
     }  # fmt: skip
     place = tmp_path / "flash.sqlite"
     assert asked(place, **flash).best is not None
-    with pytest.raises(InputError, match=r"^limits: 'uJ < 3': uJ of digits-cnn is unknown, "):
+    with pytest.raises(InputError, match=r"^constraints: 'uJ < 3': uJ of digits-cnn is unknown, "):
         asked(place, **flash | {"constraints": ["uJ < 3"]})
     with pytest.raises(InputError, match=r"^objective: uJ of balanced-64 is unknown, because "):
         answer(asked(place, **flash | {"objective": "uJ"}))
@@ -239,7 +239,9 @@ START = 'joint = true\nnetworks = ["digits-cnn", "micro-speech"]\n'
          "constraints: 'network != 'digits-cnn'': a joint sweep runs every network on every "
          "machine; leave out network, or write limits.NETWORK"),
         (START + 'limits.digits-cnn = "sec < 3"\n',
-         "constraints: 'sec < 3': unknown key 'sec'; choose one of network, "),
+         "limits.digits-cnn: 'sec < 3': unknown key 'sec'; choose one of network, "),
+        (START + 'limits.digits-cnn = "ms <"\n',
+         "limits.digits-cnn: 'ms <' is not an expression such as "),
     ],
 )  # fmt: skip
 def test_errors_of_a_specification(text: str, message: str) -> None:
