@@ -231,10 +231,9 @@ def change_chart(found: RunComparison) -> BarChart:
         Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
         Series("B is slower", tuple(max(change, 0) for change in changes), SLOWER),
     )
-    axis = "size of the change (cycles), labelled with B − A"
+    axis = "change of cycles, B − A"
     note = (
-        "The length of a bar is the size of the change, without its sign. A layer and its "
-        "requantisation count as one "
+        "Bars to the left: B takes fewer cycles. A layer and its requantisation count as one "
         "layer. The changes add up to the change of the total."
     )
     title = "Change of cycles per layer"

@@ -167,14 +167,14 @@ def draw_bars(axes: Axes, chart: BarChart) -> None:
     count = len(chart.series)
     thickness = 0.8 / count if chart.grouped else 0.8
     left = [0.0] * len(rows)
+    ends = [0.0, *(value for series in chart.series for value in series.values)]
     for number, series in enumerate(chart.series):
         values = [series.values[row] for row in rows]
-        lengths = [abs(value) for value in values] if chart.signed else values
         shift = (number - (count - 1) / 2) * thickness if chart.grouped else 0.0
         style = series.style
         bars = axes.barh(
             [place + shift for place in range(len(rows))],
-            lengths,
+            values,
             thickness,
             left=None if chart.grouped else left,
             color=style.color,
@@ -187,17 +187,20 @@ def draw_bars(axes: Axes, chart: BarChart) -> None:
             axes.bar_label(
                 bars, [f"{value:+,}" if value else "" for value in values], padding=3, fontsize=7
             )
-        left = [before + length for before, length in zip(left, lengths, strict=True)]
+        left = [before + length for before, length in zip(left, values, strict=True)]
+    for name, at in chart.marks:
+        axes.axvline(at, color=BLACK, linewidth=1.5, label=name)
     axes.set_yticks(range(len(rows)), [plain(shorten_label(chart.labels[row])) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if chart.limit is not None:
         axes.set_xlim(0, chart.limit)
     elif chart.signed:
-        axes.set_xlim(0, 1.15 * max(left, default=0.0) or 1.0)
+        axes.set_xlim(1.15 * min(ends), 1.15 * max(ends) or (0.0 if min(ends) else 1.0))
+        axes.axvline(0, color=BLACK, linewidth=1)
     title = chart.title
     if len(rows) < len(chart.labels):
         title += f" (the {len(rows)} largest of {len(chart.labels)})"
-    _finish(axes, title, chart.axis, "", count)
+    _finish(axes, title, chart.axis, "", count + len(chart.marks))
     if chart.unit != CYCLES:
         axes.xaxis.set_major_formatter("{x:,g}")
 

@@ -105,8 +105,8 @@ _NOTES = {
     "heatmap": "Darker is better. Each cell is the best value among the points shown that have its "
     "two coordinates. "
     "Click a cell to keep only its points; click it again to keep all.",
-    "parallel": "Each line is a point; a darker line is better in the front's second column. The "
-    "front is orange. "
+    "parallel": "Each line is a point; a line of more contrast is better in the front's "
+    "second column. The front is orange. "
     "Click an axis where lines meet it, to keep the points with that value or with better values.",
 }
 

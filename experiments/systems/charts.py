@@ -69,8 +69,6 @@ def response_times(report: SystemReport) -> BarChart:
         )
 
     series = [Series(key, values(key), style) for key, style in _TIMES.items()]
-    if relative:
-        series.append(Series("deadline", (100.0,) * len(tasks), Style(BLACK)))
     title = "Response times"
     axis = "cycles"
     unit = "cycles"
@@ -92,6 +90,7 @@ def response_times(report: SystemReport) -> BarChart:
         layers=False,
         grouped=True,
         note=note,
+        marks=(("deadline", 100.0),) if relative else (),
     )
 
 

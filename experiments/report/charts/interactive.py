@@ -87,6 +87,8 @@ def _bars(chart: BarChart) -> Figure:
     names = [escape_html(label) for label in chart.labels]
     labels = [escape_html(shorten_label(label)) for label in chart.labels]
     data = [_bar_trace(chart, series, names) for series in chart.series]
+    ends = [-0.6, len(rows) - 0.4]
+    data += [_plain_line(name, [at, at], ends, "solid") for name, at in chart.marks]
     vertical = {"tickmode": "array", "tickvals": rows, "ticktext": labels, "showgrid": False}
     vertical["range"] = [len(rows) - 0.4, -0.6]
     horizontal: dict[str, Any] = {
@@ -96,9 +98,12 @@ def _bars(chart: BarChart) -> Figure:
     if chart.limit:
         horizontal["range"] = [0, chart.limit]
     else:  # room for the labels at the ends of bars
-        longest = max((abs(value) for series in chart.series for value in series.values), default=0)
+        values = [0.0, *(value for series in chart.series for value in series.values)]
+        ends = [1.6 * min(values), 1.6 * max(values)]
         horizontal |= (
-            {"range": [0, 1.3 * (longest or 1)]} if chart.signed else {"rangemode": "tozero"}
+            {"range": ends if any(ends) else [0, 1], "zeroline": True, "zerolinecolor": BLACK}
+            if chart.signed
+            else {"rangemode": "tozero"}
         )
     row = ROW_PIXELS if not chart.grouped else 12 * len(chart.series)
     how = {"barmode": "group" if chart.grouped else "relative", "bargap": 0.2, "showlegend": True}
@@ -135,7 +140,7 @@ def _bar_trace(chart: BarChart, series: Series, names: list[str]) -> dict[str, A
         "type": "bar",
         "orientation": "h",
         "name": escape_html(series.name),
-        "x": [abs(value) for value in values] if chart.signed else values,
+        "x": values,
         "y": rows,
         "customdata": rows,
         "hovertext": [names[row] for row in rows],
@@ -215,23 +220,10 @@ def _steps(chart: StepChart) -> Figure:
         for number, series in enumerate(chart.series)
     ]
     top = max((value for series in chart.series for value in series.values), default=0)
-    lines: list[tuple[str, list[float], list[float], str]] = []
     for place, (name, level) in enumerate(chart.limits):
-        lines.append((name, [0, chart.total], [level, level], "dot" if place else "dash"))
-    lines += [(name, [time, time], [0, top], "dashdot") for name, time in chart.marks]
-    for name, across, up, dash in lines:
-        line = {"color": BLACK, "width": 1.5, "dash": dash}
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": name,
-                "x": across,
-                "y": up,
-                "line": line,
-                "hoverinfo": "skip",
-            }
-        )
+        dash = "dot" if place else "dash"
+        data.append(_plain_line(name, [0, chart.total], [level, level], dash))
+    data += [_plain_line(name, [time, time], [0, top], "dashdot") for name, time in chart.marks]
     horizontal = {"title": axis_title(chart.across), "range": [0, chart.total], "tickformat": "~s"}
     vertical = {
         "title": axis_title(f"{chart.axis} ({chart.unit})"),
@@ -239,6 +231,19 @@ def _steps(chart: StepChart) -> Figure:
         "tickformat": ",",
     }
     return {"data": data, "layout": layout(horizontal, vertical, 290)}
+
+
+def _plain_line(name: str, across: list[float], up: list[float], dash: str) -> dict[str, Any]:
+    """Return a black line, such as a limit, as a trace for plotly.js."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": across,
+        "y": up,
+        "line": {"color": BLACK, "width": 1.5, "dash": dash},
+        "hoverinfo": "skip",
+    }
 
 
 def _spans(chart: SpanChart) -> Figure:

@@ -142,8 +142,8 @@ class BarChart:
         layers: True if the rows are the report's layers, in order.
         limit: end of the value axis if it is fixed.
         note: text that says how to read the chart.
-        signed: bars show magnitudes, all in one direction, and the signed values are written at
-            their ends.
+        signed: values can be negative, and are written at the ends of the bars.
+        marks: vertical lines by name, such as a limit.
         parts: True if the bars of a row can also be shown in per cent of the row.
     """
 
@@ -158,6 +158,7 @@ class BarChart:
     limit: float | None = None
     note: str = ""
     signed: bool = False
+    marks: tuple[tuple[str, float], ...] = ()
     parts: bool = False
 
 

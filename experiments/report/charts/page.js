@@ -78,6 +78,25 @@ addEventListener("resize", () => {
   redraws.forEach((redraw) => redraw());
 });
 
+// Charts have the colours of the page: dark on a dark screen, light on paper.
+const INKS = { "#000000": "--text", "#FFFFFF": "--ground", "#E5E5E5": "--grid", "#F2F2F2": "--grid", "#595959": "--quiet" };
+
+const darkScreen = matchMedia("screen and (prefers-color-scheme: dark)");
+
+darkScreen.addEventListener("change", () => {
+  if (document.documentElement.dataset.drawn) redraws.forEach((redraw) => redraw());
+});
+
+// A figure of plotly.js with the page's colours for black, white and grey. Text on a bar keeps its colour with the bar's.
+function inked(found, style = getComputedStyle(document.documentElement)) {
+  if (typeof found === "string") return INKS[found] ? style.getPropertyValue(INKS[found]).trim() : found;
+  if (!found || typeof found !== "object" || typeof found[0] === "number") return found;
+  if (Array.isArray(found)) return found.map((one) => inked(one, style));
+  const kept = found.textfont && !INKS[found.marker?.color] ? { textfont: found.textfont } : {};
+  return { ...Object.fromEntries(Object.entries(found).map(([key, one]) => [key, inked(one, style)])), ...kept };
+}
+
+const LEGEND_PIXELS = 7.4; // A character of a legend.
 const MOST_TURNS = 4; // What is around a plot depends on the plot: draw until both agree.
 const TITLE_PIXELS = 8.6; // A character of an axis' title.
 const fitted = new Map(); // What each chart had around its plot when it was drawn last: mostly the same.
@@ -92,13 +111,15 @@ function draw(identity, data, layout, title, least = 0) {
   const scrolls = width > place.clientWidth;
   place.classList.toggle("wide", scrolls);
   place.tabIndex = scrolls ? 0 : -1;
+  const named = (trace) => (trace.name ? { ...trace, name: folded(trace.name, (width - 70) / LEGEND_PIXELS) } : trace);
+  const traces = inked(data).map(named);
   const { t: top, b: below } = layout.margin;
   const height = layout.height - top - below;
   const config = { ...CONFIG, modeBarButtons: [[saving(heading.textContent)], ...CONFIG.modeBarButtons] };
   let around = fitted.get(identity) ?? { above: top, below, plot: width - 160 };
   for (let turn = 0; turn < MOST_TURNS; turn += 1) {
-    const drawn = fittingLayout(layout, width, height, around);
-    if (turn === 0) Plotly.react(place, data, drawn, config);
+    const drawn = inked(fittingLayout(layout, width, height, around));
+    if (turn === 0) Plotly.react(place, traces, drawn, config);
     else Plotly.relayout(place, changesOf(drawn));
     const { showlegend, legend, _size: size } = place._fullLayout;
     const above = BUTTONS_PIXELS + (showlegend && legend._height ? legend._height : 0);

@@ -79,7 +79,7 @@ function drawParallel(points, front) {
   const sign = DATA.columns[choice.y].more ? -1 : 1;
   const ranked = [...others].sort((one, other) => sign * (value(choice.y, one) - value(choice.y, other)));
   const share = Math.ceil(ranked.length / SHADES.length) || 1;
-  const traces = SHADES.map((color, number) => {
+  const traces = (darkScreen.matches ? SHADES.toReversed() : SHADES).map((color, number) => {
     const members = ranked.slice(number * share, (number + 1) * share);
     return lines(members, scales, { line: { color, width: 1 }, opacity: 0.55, showlegend: false });
   }).reverse();
@@ -112,7 +112,7 @@ function parallelLayout(scales) {
   layout.yaxis = { visible: false, range: [-0.06, 1.06], fixedrange: true };
   const line = { color: "#000000", width: 1.5 };
   layout.shapes = names.map((_, number) => ({ type: "line", x0: number, x1: number, y0: 0, y1: 1, line }));
-  const label = { showarrow: false, xanchor: "left", xshift: 4, font: { size: 11 }, bgcolor: "rgba(255,255,255,0.8)" };
+  const label = { showarrow: false, xanchor: "left", xshift: 4, font: { size: 11 }, bgcolor: "#FFFFFF" };
   layout.annotations = scales.flatMap((scale, number) =>
     scale.ticks.map(([place, text]) => ({ ...label, x: number, y: place, text })),
   );

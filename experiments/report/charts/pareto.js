@@ -70,7 +70,7 @@ function drawPareto(points, front) {
   const layout = copy(DATA.layout);
   for (const [axis, name] of [["xaxis", choice.x], ["yaxis", choice.y]]) {
     const values = points.map((point) => value(name, point));
-    Object.assign(layout[axis], axisOf(name, values));
+    Object.assign(layout[axis], axisOf(name, values, axis === "yaxis"));
   }
   const [drawn, all] = [others.length, points.length].map((count) => count.toLocaleString("en"));
   const part = others.length < points.length ? ` (${drawn} of ${all} points drawn)` : "";

@@ -97,22 +97,22 @@ function widelySpread(values) {
 }
 
 // How an axis shows a column's values: logarithmic where they are far apart, and sizes with their own units.
-function axisOf(name, values) {
+function axisOf(name, values, vertical = false) {
   const log = values.length > 0 && widelySpread(values);
   const size = DATA.columns[name].unit === "bytes" && values.length > 0;
   return {
     title: { text: titleOf(name), standoff: 8 },
     tickformat: "~s",
-    ...(log ? logarithmic(values) : { rangemode: "tozero" }),
+    ...(log ? logarithmic(values, vertical ? 2.5 : 1.5) : { rangemode: "tozero" }),
     ...(size ? sizeTicks(extent(values), log) : {}),
   };
 }
 
 // Labels that do not meet: 1, 2 and 5 of each decade, or the decades where there are many.
-function logarithmic(values) {
+function logarithmic(values, narrow) {
   const [low, high] = extent(values);
   const decades = Math.log10(high / low);
-  return { type: "log", dtick: decades < 2.5 ? "D2" : 1, minor: { ticks: "outside" } };
+  return { type: "log", dtick: decades < (innerWidth < NARROW ? narrow : 2.5) ? "D2" : 1, minor: { ticks: "outside" } };
 }
 
 // Powers of two, or whole multiples of one, six or seven of them.

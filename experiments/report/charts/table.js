@@ -6,7 +6,7 @@ const MOST_ROWS = 500; // Rows shown before a button asks for all of them.
 // pick(row number), where pickable(row number) says so. Rows of which picked(row number) is true stand out. The table has refresh() for when
 // any of them says something else.
 function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(pick), picked = () => false }) {
-  const state = { words: "", column: null, down: false, all: false };
+  const state = { words: "", column: null, down: false, all: false, wide: false };
   const status = element("span", { className: "note" });
   status.setAttribute("role", "status");
   const copying = button("copy as CSV", async () => {
@@ -15,7 +15,8 @@ function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(
     status.textContent = done ? `${grouped(found.length)} rows copied` : "this browser does not permit pages to copy";
   });
   const filter = field("rows with", `${name}-filter`, (words) => ((state.words = words), refresh()), { type: "search" });
-  const tools = element("div", { className: "choices" }, filter, copying, status);
+  const columnsButton = button("", () => ((state.wide = !state.wide), refresh()));
+  const tools = element("div", { className: "choices" }, filter, copying, columnsButton, status);
   const wide = element("div", { className: "wide", tabIndex: 0 });
   wide.setAttribute("role", "region");
   wide.setAttribute("aria-label", name);
@@ -54,11 +55,23 @@ function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(
     });
     const focused = body.contains(document.activeElement) ? document.activeElement.closest("tr").dataset.number : null;
     body.replaceChildren(...seen.map(({ row, number }) => line(row, number)));
+    fit();
     if (focused !== null) body.querySelector(`tr[data-number="${focused}"] button`)?.focus();
     const rest = found.length - seen.length;
     const all = button(`show ${grouped(rest)} more rows`, () => ((state.all = true), refresh()));
     more.replaceChildren(...(rest ? [all] : []));
     status.textContent = state.words ? `${grouped(found.length)} rows` : "";
+  }
+
+  // Hide the columns that the page has no room for, until the reader asks for them.
+  function fit() {
+    const lines = [...head.rows, ...body.rows];
+    lines.forEach((row) => [...row.cells].forEach((cell) => (cell.hidden = false)));
+    const past = heads.findIndex((cell, place) => place > 1 && cell.offsetLeft + cell.offsetWidth > wide.clientWidth + 1);
+    columnsButton.hidden = past < 0;
+    columnsButton.textContent = `show all ${columns.length} columns`;
+    columnsButton.setAttribute("aria-pressed", String(state.wide));
+    if (past > 0 && !state.wide) lines.forEach((row) => [...row.cells].slice(past).forEach((cell) => (cell.hidden = true)));
   }
 
   function line(row, number) {
@@ -75,6 +88,7 @@ function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(
     return made;
   }
 
+  redraws.push(fit);
   refresh();
   return { refresh };
 }
