@@ -55,13 +55,18 @@ def _split_to_fit(operation: Operator, fits: Callable[[Operator], bool]) -> tupl
 
 
 def finer_parts(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
-    """Divide an operation that does not fit into smaller operations.
+    """Divide an operation that does not fit into smaller operations that the machine can run.
 
-    None if the machine cannot run one of them.
+    In banked memory, columns are cut if no other division is possible. The result is empty if
+    there is none.
     """
-    parts = operation.finer()
     if arch.memory == IDEAL:
-        return parts
+        return operation.finer()
+    return _pack_parts(operation.finer(), arch) or _pack_parts(operation.cut_columns(), arch)
+
+
+def _pack_parts(parts: tuple[Operator, ...], arch: Arch) -> tuple[Operator, ...]:
+    """Return operations with the layouts they need, or none if the machine cannot run one."""
     packed = [
         part if _has_part_layouts(part) else pack_operation(part, target_of(arch)) for part in parts
     ]

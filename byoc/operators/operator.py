@@ -245,3 +245,10 @@ class Operator(Reading):
         The result is empty if there are none.
         """
         return ()
+
+    def cut_columns(self) -> tuple[Operator, ...]:
+        """Return equivalent operations on halves of the columns, and the copies that they need.
+
+        The result is empty if there are none.
+        """
+        return ()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 from byoc.graph import Graph, Node
+from byoc.operators.copies import copies
 from byoc.operators.domain import check_size, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Dim, Piece, merge_dims
 from byoc.operators.records import MANY, Loops, Operand, Registers, Traits
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import AXES, Along, Sharding, Span
@@ -139,6 +142,59 @@ class WindowOperator(Operator):
     def transpose_fields(self) -> dict[str, Any]:
         """Return further fields that change when a window's rows and columns are exchanged."""
         return {}
+
+    def cut_columns(self) -> tuple[Operator, ...]:
+        """Return two operations on copies of the columns that each half of the result reads.
+
+        The result is copied from them. It is empty if a half reads only padding.
+        """
+        width = self.output.shape[2]
+        if width == 1 or self.output.dtype != "int8":
+            return ()
+        spans = (0, width // 2), (width // 2, width)
+        parts = [self._compute_columns(*span) for span in spans]
+        return tuple(chain.from_iterable(zip(*parts, strict=True))) if all(parts) else ()
+
+    def _compute_columns(self, first: int, end: int) -> tuple[Operator, ...]:
+        """Return the operations that compute columns ``first`` to ``end`` of the result.
+
+        They copy columns of the input, compute, and copy columns to the result. There are none if
+        the columns read only padding.
+        """
+        (source,), result = self.inputs, self.output
+        top, left, bottom, _ = self.pads
+        reach = (self.window[1] - 1) * self.dilations[1] + 1
+        start, stop = first * self.strides[1] - left, (end - 1) * self.strides[1] - left + reach
+        begin, behind = max(start, 0), min(stop, source.shape[2])
+        if begin >= behind:
+            return ()
+        name = f"{result.value}@{result.offset}:columns{first}"
+        read = Operand(f"{name}:read", (*source.shape[:2], behind - begin))
+        written = Operand(name, (*result.shape[:2], end - first))
+        pads = (top, max(-start, 0), bottom, max(stop - source.shape[2], 0))
+        part = replace(self, inputs=(read,), output=written, pads=pads)
+        return (
+            *self._copy_columns(source, begin, read, 0),
+            part,
+            *self._copy_columns(written, 0, result, first),
+        )
+
+    def _copy_columns(
+        self, source: Operand, begin: int, target: Operand, first: int
+    ) -> tuple[Operator, ...]:
+        """Return the copy of columns of planes, from column ``begin`` on to ``first`` on.
+
+        Its length is that of the narrower operand.
+        """
+        channels, rows, width = source.shape
+        columns = target.shape[2]
+        dims = (
+            Dim(channels, rows * width, rows * columns),
+            Dim(rows, width, columns),
+            Dim(min(width, columns), 1, 1),
+        )
+        piece = Piece(source.offset + begin, target.offset + first, merge_dims(dims))
+        return copies(self.name, self.onnx_nodes, source.value, target.value, (piece,))
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
