@@ -13,6 +13,8 @@ from pathlib import Path
 
 import isa
 
+PROJECT = "dla-byoc-simulator"
+"""Name of the distribution."""
 HOME = Path(isa.__file__).resolve().parents[1]
 """Folder that contains the packages that run."""
 _SUFFIXES = (".py", ".npz", ".onnx")
@@ -32,7 +34,7 @@ def tool_version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("dla-byoc-simulator")
+        return version(PROJECT)
     except PackageNotFoundError:
         return "unknown"
 

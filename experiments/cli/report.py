@@ -75,7 +75,7 @@ def command(
     sweep = not compare and is_sweep(files[0])
     if not sweep and of_sweep != OfSweep():
         raise InputError(
-            "--x, --y and --cost are for the results of sweeps; leave them out for runs"
+            "--x, --y, --where and --cost are for the results of sweeps; leave them out for runs"
         )
     if summary and (sweep or compare):
         raise InputError("--summary is for one run; leave it out for sweeps and comparisons")
@@ -180,13 +180,21 @@ def _run_of(file: Path) -> RunReport:
 def _sweep(file: Path, wanted: OfSweep) -> Shown:
     """Load a sweep's results and return them with the Pareto front over two columns.
 
-    Raise InputError for a wrong file or column.
-
-    A cost table adds columns with estimates of energy and area.
+    Raise InputError for a wrong file or column. The results of a joint sweep are its machines and
+    their answer, unless columns are chosen. A cost table adds energy and area.
     """
+    from experiments.cost.table import DEFAULT_TABLE
     from experiments.report.shown import Document
+    from experiments.sweep.joint import load_joint
     from experiments.sweep.presentation import FRONT
-    from experiments.sweep.results import load_sweep
+    from experiments.sweep.results import OTHER_NAMES, load_sweep
 
-    sweep = load_sweep(file, wanted.cost)
+    if (wanted.x, wanted.y) == (None, None):
+        joint = load_joint(file, wanted.cost, wanted.where)
+        if joint is not None:
+            return joint
+    keys = " ".join(filter(None, (wanted.x, wanted.y, wanted.where)))
+    priced = any(name in keys for name in ("uJ", "mm2", *list(OTHER_NAMES)[1:]))
+    cost = wanted.cost or (DEFAULT_TABLE if priced else None)
+    sweep = load_sweep(file, cost, wanted.where)
     return Document((sweep, sweep.objectives(wanted.x, wanted.y)), FRONT)

@@ -52,7 +52,7 @@ def sweep(
     """
     from experiments.report.terminal import report_console
     from experiments.sweep.grid import Grid
-    from experiments.sweep.joint import answer, content
+    from experiments.sweep.joint import content
     from experiments.sweep.results import check_export
     from experiments.sweep.results import export as export_table
     from experiments.sweep.session import read_specification, sweep_requested
@@ -73,7 +73,6 @@ def sweep(
     if swept.joint is not None:
         results.write_tables(json, csv, content(swept.joint), swept.joint.records())
         swept.joint.show(report_console())
-        say(answer(swept.joint))
     if swept.failure is None:
         return 0
     say(swept.failure, file=sys.stderr)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterable
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich import box
@@ -40,6 +44,20 @@ _LITERAL: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
 def line(text: str, style: str = "") -> Text:
     """Return one line of text from a file, in which special characters are escaped."""
     return Text(literal(text), style)
+
+
+def command_lines(commands: Iterable[str], width: int = 80) -> list[str]:
+    """Return shell commands, run one after another, in lines that a shell reads as one text."""
+    found: list[str] = []
+    for command in commands:
+        words = (shlex.quote(word).replace(" ", "\0") for word in shlex.split(command))
+        kept = re.sub(r"(--\S+) (?!--)", "\\1\0", " ".join(words))  # an option and its value
+        lines = wrap(
+            kept, width - 3, subsequent_indent="    ", break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        found += [*(f"{text} \\" for text in lines[:-1]), f"{lines[-1]} &&"]
+    return [text.replace("\0", " ") for text in "\n".join(found).removesuffix(" &&").split("\n")]
 
 
 class LiteralTable(Table):

@@ -29,7 +29,17 @@ from experiments.report.charts.model import (
     Scatter,
     Style,
 )
-from experiments.sweep.results import MISSED, SIZE, Objectives, Sweep, sign, title, unit, words
+from experiments.sweep.results import (
+    LIMITS,
+    MISSED,
+    SIZE,
+    Objectives,
+    Sweep,
+    sign,
+    title,
+    unit,
+    words,
+)
 
 GROUPS = (
     Style(BLUE), Style(ORANGE, marker="square"), Style(GREEN, marker="diamond"),
@@ -65,7 +75,7 @@ def usual(sweep: Sweep) -> Usual:
 
     The array size and the SRAM size have priority.
     """
-    varied = [name for name in sweep.axes if name != "network"]
+    varied = [name for name in sweep.axes if name not in ("network", LIMITS)]
     across = next(
         (name for name in ("pe.count", "pe.oc", "pe.ic", *varied) if name in varied), None
     )
@@ -77,9 +87,11 @@ def usual(sweep: Sweep) -> Usual:
         ),
         None,
     )
-    columns = (*varied[:MOST_AXES], *(name for name in _RESULTS if name in sweep.figures))
+    shown = sweep.figures if sweep.main else [one for one in _RESULTS if one in sweep.figures]
+    columns = (*varied[:MOST_AXES], *shown)
     heat = None if across is None or up is None else (across, up)
-    return Usual(varied[0] if varied else None, heat, columns or (sweep.measure,))
+    colored = [LIMITS, *varied] if LIMITS in sweep.axes else varied
+    return Usual(colored[0] if colored else None, heat, columns or (sweep.measure,))
 
 
 def sweep_charts(sweep: Sweep, objectives: Objectives) -> Iterator[Picture]:
@@ -156,7 +168,7 @@ def spread(values: Sequence[float]) -> bool:
 
 
 def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> Heat:
-    """Return the heat map of the best result (fewest cycles or missed deadlines) over two axes."""
+    """Return the heat map of the lowest result (cycles, misses or time) over two axes."""
     network = sweep.columns["network"][points[0]]
     everything = [number for number, name in enumerate(sweep.columns["network"]) if name == network]
     columns, rows = (
@@ -169,7 +181,7 @@ def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> H
         best[where] = min(best.get(where, found), found)
     return Heat(
         _identity("heatmap", network),
-        f"{network}: fewest {words(sweep.measure)}; none: no point ended ok",
+        f"{network}: lowest {words(sweep.measure)}; none: no point ended ok",
         title(names[0]),
         title(names[1]),
         tuple(format_figure(value, unit(names[0])) for value in columns),

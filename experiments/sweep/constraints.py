@@ -127,13 +127,19 @@ def parse_constraint(
         raise InputError(
             f"{key}: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read"
         )
+    # Python's parser reads a name such as ms.digits-cnn as a difference.
+    odd = [name for name in results if not name.replace(".", "").isidentifier()]
+    spelled = {f"_{number}_": name for number, name in enumerate(odd)}
+    written = text
+    for word, name in sorted(spelled.items(), key=lambda item: -len(item[1])):
+        written = written.replace(name, word)
     try:
-        tree = ast.parse(_WRITTEN.sub(_spell, text.strip()), mode="eval").body
+        tree = ast.parse(_WRITTEN.sub(_spell, written.strip()), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(
             f"{key}: '{text}' is not an expression such as pe.count in [64, 128]"
         ) from error
-    builder = _ConstraintBuilder(text, results, key)
+    builder = _ConstraintBuilder(text, results, key, spelled)
     evaluate = builder.condition(tree)
     if not builder.names:
         raise InputError(f"{key}: '{text}' names no key; choose from {', '.join(NAMES)}")
@@ -146,10 +152,13 @@ class _ConstraintBuilder:
     It collects the names that they read.
     """
 
-    def __init__(self, text: str, results: Collection[str], key: str) -> None:
+    def __init__(
+        self, text: str, results: Collection[str], key: str, spelled: Mapping[str, str]
+    ) -> None:
         self._text = text
         self._key = key
-        self._known = (*NAMES, *results)
+        self._known = dict.fromkeys((*NAMES, *results))
+        self._spelled = spelled
         self.names: set[str] = set()
 
     def condition(self, node: ast.expr) -> _Evaluate:
@@ -220,7 +229,7 @@ class _ConstraintBuilder:
         raise self._make_refusal(node, "is not in the language of constraints")
 
     def _name(self, node: ast.expr) -> _Evaluate:
-        name = ast.unparse(node)
+        name = self._spelled.get(ast.unparse(node), ast.unparse(node))
         if name in _CONSTANTS:
             constant = _CONSTANTS[name]
             return lambda values: constant

@@ -6,35 +6,50 @@ the networks come from the rows of the results file.
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from byoc.options import CompileOptions
 from dla_sim.presets import spell_setting
 from experiments.cost.estimate import add_costs
-from experiments.cost.table import CostTable
+from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.figure import format_figure
+from experiments.report.html import Section, join_parts, listing, paragraph, table
 from experiments.report.shown import Presentation, Shown
-from experiments.report.terminal import Printed, line, plain_table
+from experiments.report.terminal import Printed, command_lines, line, plain_table
 from experiments.running.declared import command_of
 from experiments.running.given import RunRequest
-from experiments.sweep.constraints import NAMES, Constraint
-from experiments.sweep.grid import Grid, Keys
-from experiments.sweep.results import flat_row, front
-from experiments.sweep.spec import JointGoal, Spec
+from experiments.sweep.charts import sweep_charts
+from experiments.sweep.constraints import NAMES, RESULTS, parse_constraint
+from experiments.sweep.grid import Batch, Grid, Keys
+from experiments.sweep.presentation import sweep_page
+from experiments.sweep.results import (
+    AREA,
+    LIMITS,
+    UNKNOWN_BECAUSE,
+    UNMET,
+    Objectives,
+    Sweep,
+    flat_row,
+    front,
+    is_met,
+)
+from experiments.sweep.spec import JointGoal, Spec, parse_spec
 from experiments.sweep.store import Store, canonical
 from experiments.sweep.units import UNITS, add_units
-from experiments.version import compiler_version
+from experiments.version import PROJECT, compiler_version
 from isa.arch import PeArray, flat
 from isa.errors import InputError
 
 MOST_ROWS = 10
 """Most machines of the printed table."""
-_WHY = "because sweeps do not count the bytes of a flash, and a network without cycles has no rate"
-"""Why a figure of a network that runs can be unknown."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +57,14 @@ class NetworkFigures:
     """Figures of one network on one machine, and the limits that they miss.
 
     ``values`` has the figures ``UNITS``; each is None if the network did not run. ``weight`` is the
-    number of inferences in a round of all networks.
+    number of inferences in a round of all networks. ``ran`` is False if there is no results row.
     """
 
     weight: float
     values: Mapping[str, float | None]
     host_cycles: int
     missed: tuple[str, ...]
+    ran: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,12 +107,18 @@ class JointMachine:
 
 @dataclass(frozen=True, repr=False)
 class Joint(Shown):
-    """Result of a joint sweep: all machines in grid order, and the answer."""
+    """Result of a joint sweep: all machines in grid order, and the answer.
+
+    ``manifests`` and ``name`` say how and in which file the rows were made, if they were read from
+    a file.
+    """
 
     spec: Spec
     goal: JointGoal
     cost: CostTable
     machines: tuple[JointMachine, ...]
+    manifests: tuple[Mapping[str, Any], ...] = ()
+    name: str = "joint sweep"
 
     @cached_property
     def meeting(self) -> tuple[JointMachine, ...]:
@@ -128,12 +150,12 @@ class Joint(Shown):
         if value is None or area is None:
             raise InputError(
                 f"objective: {objective} of {machine.description or machine.preset} is unknown, "
-                f"{_WHY}; choose another objective, such as ms"
+                f"{UNKNOWN_BECAUSE}; choose another objective, such as ms"
             )
         return value, area
 
-    def command(self, machine: JointMachine) -> str:
-        """Return the ``dla run`` commands of every network on a machine, joined by ``&&``."""
+    def commands(self, machine: JointMachine) -> list[str]:
+        """Return the ``dla run`` command of every network on a machine."""
         runs = (
             RunRequest(
                 **{one.name: getattr(given, one.name) for one in fields(given)},
@@ -143,27 +165,66 @@ class Joint(Shown):
             )
             for given in map(self.spec.network, self.spec.networks)
         )
-        return " && ".join(command_of("run", run) for run in runs)
+        return [command_of("run", run) for run in runs]
+
+    def command(self, machine: JointMachine) -> str:
+        """Return the commands of a machine, joined by ``&&``."""
+        return " && ".join(self.commands(machine))
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
         return self, Presentation(
-            lambda joint: (*_notes(joint), answer(joint)), tables=_tables, records=_records
+            lambda joint: (*_notes(joint), answer(joint)),
+            tables=_tables,
+            records=_records,
+            json=lambda joint: json.dumps(content(joint), indent=1) + "\n",
+            charts=lambda joint: sweep_charts(machine_sweep(joint), _objectives(joint)),
+            page=joint_page,
         )
 
 
+def load_joint(path: Path, cost: str | None = None, where: str | None = None) -> Joint | None:
+    """Return the joint result in a results file, or None if its sweep is not joint.
+
+    ``cost`` is the name or file of a cost table. ``where`` is one more limit of every network. Of
+    several sweeps in the file, the latest counts.
+    """
+    with Store(path) as store:
+        manifest = max(store.manifests(), key=lambda one: int(one.get("serial", 0)), default=None)
+        if manifest is None or not tomllib.loads(manifest["specification"]).get("joint"):
+            return None
+        spec = parse_spec(manifest["specification"], Path(manifest["folder"]), str(path))
+        assert spec.goal is not None
+        if where is not None:
+            limit = parse_constraint(where, RESULTS, "--where")
+            limits = {name: (*known, limit) for name, known in spec.goal.limits.items()}
+            spec = replace(spec, goal=replace(spec.goal, limits=limits))
+        priced = load_table(cost or DEFAULT_TABLE)
+        joint = collect_joint(spec, manifest["packages"], store, priced, manifest["versions"])
+    if joint is None or not joint.machines:
+        raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
+    return replace(joint, manifests=(manifest,), name=path.stem)
+
+
 def collect_joint(
-    spec: Spec, packages: Mapping[str, str], store: Store, cost: CostTable
+    spec: Spec,
+    packages: Mapping[str, str],
+    store: Store,
+    cost: CostTable,
+    versions: Mapping[str, str] | None = None,
+    batches: Iterable[Batch] | None = None,
 ) -> Joint | None:
     """Return the joint result of a sweep from the rows of its points.
 
-    ``packages`` has the digest of every network's package. The result is None unless the sweep is
-    joint.
+    ``packages`` has the digest of every network's package, ``versions`` the version of the project
+    that made the rows. ``batches`` are some points of the grid, by default all. Machines without a
+    row are left out. The result is None unless the sweep is joint.
     """
     goal = spec.goal
     if goal is None:
         return None
     grid = Grid(spec)
+    version = versions[PROJECT] if versions else compiler_version()
     sides = {
         f"pe.{side}"
         for side in PeArray.model_fields
@@ -171,8 +232,8 @@ def collect_joint(
     }
     columns = [name for name in grid.varied if name not in {"network", *sides}]
     found: dict[str, JointMachine] = {}
-    for batch in grid.batches():
-        keys = Keys(batch, packages[batch.network], compiler_version())
+    for batch in grid.batches() if batches is None else batches:
+        keys = Keys(batch, packages[batch.network], version)
         for preset, timing in batch:
             values = flat(batch.arch) | timing
             chosen = {"preset": preset, **batch.options.choices, **values}
@@ -186,7 +247,8 @@ def collect_joint(
             found.setdefault(name, machine).networks[batch.network] = _measure(
                 batch.network, row and flat_row(row), goal, cost
             )
-    return Joint(spec, goal, cost, tuple(found.values()))
+    ran = (one for one in found.values() if any(each.ran for each in one.networks.values()))
+    return Joint(spec, goal, cost, tuple(ran))
 
 
 def _measure(
@@ -195,26 +257,17 @@ def _measure(
     """Return the figures of a point from its results row; None is a point that has not run."""
     if row is None or row["status"] != "ok":
         failed = (f"{network}: {'not run' if row is None else row['status']}",)
-        return NetworkFigures(goal.weights[network], dict.fromkeys(UNITS), 0, failed)
+        unknown = dict.fromkeys(UNITS)
+        return NetworkFigures(goal.weights[network], unknown, 0, failed, row is not None)
     priced = add_units(next(add_costs([row], cost)))
     values = {**dict.fromkeys(NAMES), **priced, "N": row["pe.count"]}
     missed = tuple(
         f"{network}: {limit.text}"
         for limit in goal.limits[network]
-        if not _is_met(limit, network, values)
+        if not is_met(limit, values, network)
     )
     units = {name: priced[name] for name in UNITS}
     return NetworkFigures(goal.weights[network], units, row["host_estimated_cycles"] or 0, missed)
-
-
-def _is_met(limit: Constraint, network: str, values: Mapping[str, Any]) -> bool:
-    unknown = [name for name in limit.names & {*UNITS} if values[name] is None]
-    if unknown:
-        raise InputError(
-            f"{limit.key}: '{limit.text}': {unknown[0]} of {network} is unknown, {_WHY}; leave out "
-            "this limit"
-        )
-    return limit.is_satisfied(values)
 
 
 # Presentation.
@@ -231,6 +284,19 @@ def _notes(joint: Joint) -> Iterator[str]:
 
 def answer(joint: Joint) -> str:
     """Return the answer in one line: how many machines, the best, the cheapest, the command."""
+    run = "" if joint.best is None else f"; run the best: {joint.command(joint.best)}"
+    return _verdict(joint) + run
+
+
+def answer_lines(joint: Joint) -> Iterator[str]:
+    """Yield the answer in lines of at most 80 characters, commands on lines of their own."""
+    yield from wrap(_verdict(joint), 80, break_long_words=False, break_on_hyphens=False)
+    if joint.best is not None:
+        yield "run the best:"
+        yield from command_lines(joint.commands(joint.best))
+
+
+def _verdict(joint: Joint) -> str:
     counted = (
         f"{len(joint.meeting):,} of {len(joint.machines):,} machines "
         f"{'meet all limits' if any(joint.goal.limits.values()) else 'run all networks'}"
@@ -241,7 +307,7 @@ def answer(joint: Joint) -> str:
         return f"{counted}; most often missed: {reason} (on {count:,} of them)"
     best, cheapest = (_describe(joint, one) for one in (joint.best, joint.cheapest))
     told = f"best: {best}; cheapest: {'the same' if best == cheapest else cheapest}"
-    return f"{counted}; {told}; run the best: {joint.command(joint.best)}"
+    return f"{counted}; {told}"
 
 
 def _describe(joint: Joint, machine: JointMachine) -> str:
@@ -255,9 +321,9 @@ def _describe(joint: Joint, machine: JointMachine) -> str:
 def _tables(joint: Joint) -> Iterator[Printed]:
     """Yield the table of the best machines, from the cheapest to the best, and the notes."""
     goal = joint.goal.objective
-    each = "ms" if goal == "mm2" else goal
+    each = _objectives(joint)[1]
     best = joint.front[-MOST_ROWS:]
-    table = plain_table(
+    shown = plain_table(
         ("machine", "fold"),
         ("mm²", "right"),
         *((name, "right") for name in joint.spec.networks),
@@ -267,10 +333,10 @@ def _tables(joint: Joint) -> Iterator[Printed]:
     for one in best:
         figures = (found.values[each] for found in one.networks.values())
         row = map(format_figure, (one.total("mm2"), *figures, one.total(each)))
-        table.add_row(one.description, *row)
+        shown.add_row(one.description, *row)
     if best:
-        yield table
-    yield from map(line, _notes(joint))
+        yield shown
+    yield from map(line, (*_notes(joint), *answer_lines(joint)))
 
 
 def _records(joint: Joint) -> list[Mapping[str, Any]]:
@@ -291,6 +357,53 @@ def _records(joint: Joint) -> list[Mapping[str, Any]]:
         }
         for one in joint.machines
     ]
+
+
+def _objectives(joint: Joint) -> Objectives:
+    """Return the columns of the chart of all machines: the area and the objective, or the time."""
+    return AREA, "ms" if joint.goal.objective == AREA else joint.goal.objective
+
+
+def machine_sweep(joint: Joint) -> Sweep:
+    """Return a joint result as the results of a sweep with one point a machine."""
+    _, objective = _objectives(joint)
+    each = [f"{objective}.{name}" for name in joint.spec.networks]
+    names = (*joint.machines[0].shown, *UNITS, *each)
+    columns: dict[str, tuple[Any, ...]] = {
+        "key": tuple(str(number) for number in range(1, len(joint.machines) + 1)),
+        "status": tuple(
+            "infeasible" if one.total("ms") is None else "ok" for one in joint.machines
+        ),
+        **dict.fromkeys(("message", UNMET), tuple("; ".join(one.missed) for one in joint.machines)),
+        "network": (" + ".join(joint.spec.networks),) * len(joint.machines),
+        LIMITS: tuple("missed" if one.missed else "met" for one in joint.machines),
+    }
+    rows = _records(joint)
+    columns |= {name: tuple(row[name] for row in rows) for name in names}
+    chosen = ("network", LIMITS, *joint.machines[0].shown)
+    main = "ms" if objective == "ips" else objective
+    return Sweep(joint.name, columns, joint.manifests, chosen, main)
+
+
+def joint_page(joint: Joint) -> str:
+    """Return the HTML page of a joint result: the answer, the front, and all machines."""
+    machines = machine_sweep(joint)
+    run = joint.best and listing("\n".join(command_lines(joint.commands(joint.best))))
+    goal = joint.goal
+    asked = (
+        (name, f"{goal.weights[name]:g}", "; ".join(one.text for one in goal.limits[name]))
+        for name in joint.spec.networks
+    )
+    told = join_parts(
+        paragraph(_verdict(joint)),
+        run or paragraph(""),
+        table(("network", "weight", "limits"), asked, [1]),
+        paragraph(f"objective: {goal.objective}"),
+        *map(paragraph, _notes(joint)),
+    )
+    commands = [joint.command(one) for one in joint.machines]
+    first = Section("answer", "Answer", told)
+    return sweep_page(machines, _objectives(joint), first, commands)
 
 
 def content(joint: Joint) -> dict[str, Any]:

@@ -7,7 +7,7 @@ coordinates over columns that the reader chooses, with filters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
@@ -29,7 +29,18 @@ from experiments.report.html import (
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
 from experiments.sweep.charts import GROUPS, MOST_LINES, order, sweep_charts, usual
-from experiments.sweep.results import SIZE, Objectives, Sweep, reasons, sign, title, unit, words
+from experiments.sweep.results import (
+    LIMITS,
+    SIZE,
+    UNMET,
+    Objectives,
+    Sweep,
+    reasons,
+    sign,
+    title,
+    unit,
+    words,
+)
 from isa.arch import flat
 from isa.errors import InputError
 from isa.reading import toml_of
@@ -111,14 +122,24 @@ _NOTES = {
 }
 
 
-def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
-    """Return the HTML page of a sweep; equal results give equal text."""
+def sweep_page(
+    sweep: Sweep,
+    objectives: Objectives,
+    answer: Section | None = None,
+    commands: Sequence[str] = (),
+) -> str:
+    """Return the HTML page of a sweep; equal results give equal text.
+
+    The points of a joint sweep are machines. It has an ``answer`` and the command of each machine.
+    """
     ended = [
         ("points", f"{sweep.points:,}"),
         *((status, f"{count:,}") for status, count in sweep.statuses.items()),
     ]
-    commands = [("command", manifest.get("command", "")) for manifest in sweep.manifests]
-    sections = [Section("summary", "Summary", pairs([*ended, *commands]))]
+    made = [("command", manifest.get("command", "")) for manifest in sweep.manifests]
+    sections = [Section("summary", "Summary", pairs([*ended, *made]))]
+    if answer is not None:
+        sections.insert(0, answer)
     if sweep.finished:
         sections.append(Section("filters", "Filters", CHOOSER))
         for name, heading in (
@@ -142,7 +163,8 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
         sections.append(Section("failures", "Points without figures", listed))
     sections.append(Section("origin", "What made these results", _origin(sweep)))
     scripts = SCRIPTS if sweep.finished else ()
-    return page(f"{sweep.name}: sweep report", sections, _data(sweep, objectives), scripts)
+    data = _data(sweep, objectives) | {"runs": list(commands)}
+    return page(f"{sweep.name}: sweep report", sections, data, scripts)
 
 
 def _origin(sweep: Sweep) -> Html:
@@ -177,15 +199,24 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
     """Return a sweep's data for the page's scripts, without columns that do not vary."""
     varied = [name for name in sweep.chosen if len(set(sweep.columns.get(name, ()))) > 1]
     drawn = usual(sweep)
-    wanted = dict.fromkeys(
-        [*varied, *sweep.axes, *sweep.figures, *objectives, "network", sweep.measure, SIZE]
-    )
+    wanted = dict.fromkeys((
+        *varied, *sweep.axes, *sweep.figures, *objectives, "network", sweep.measure, SIZE, LIMITS,
+        UNMET,
+    ))  # fmt: skip
+    own = [name for name in sweep.figures if name.startswith(f"{objectives[1]}.")]
+    others = [name for name in sweep.figures if "." not in name]
+    axes = [name for name in sweep.axes if name != "network"]
     columns = {name: _column(sweep, name) for name in wanted if name in sweep.columns}
     return {
         "columns": columns,
         "ok": list(sweep.finished),
         "points": sweep.points,
-        "axes": [name for name in sweep.axes if name != "network"],
+        "axes": axes,
+        "listed": [
+            name
+            for name in dict.fromkeys((LIMITS, *objectives, *own, *axes, UNMET, *others))
+            if name in columns
+        ],
         "figures": list(sweep.drawable()),
         "networks": list(sweep.networks),
         "measure": sweep.measure,

@@ -158,4 +158,12 @@ class OfSweep:
             metavar="COLUMN",
         ),
     )
+    where: str | None = field(
+        default=None,
+        metadata=option(
+            "--where",
+            "Use only a sweep's points that satisfy a comparison, such as 'ms < 5'.",
+            metavar="COMPARISON",
+        ),
+    )
     cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))

@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import list_settings
+from experiments.cost.estimate import COLUMNS as ESTIMATES
 from experiments.cost.estimate import Estimate, add_costs
 from experiments.cost.table import load_table
 from experiments.extras import require_pandas
 from experiments.figure import BYTES, all_figures
 from experiments.literal import neutral
 from experiments.report.schema import Host, PointFigures
+from experiments.sweep.constraints import NAMES, RESULTS, Constraint, parse_constraint
 from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, NETWORKS, STATUSES, Store, is_finite
+from experiments.sweep.units import UNITS, add_units
 from isa.arch import PeArray, flat
 from isa.errors import InputError, suggest_name
 from isa.files import check_writable, write_atomically
@@ -246,12 +249,18 @@ AXES = tuple(
     )
 )
 """Columns that a specification can vary; rows of every status have them."""
-IGNORED = ("key", "package", "version", "status", "message")
-"""Columns that are neither chosen nor figures."""
+IGNORED = ("key", "package", "version", "status", "message", *ESTIMATES[:2])
+"""Columns that are neither chosen nor figures. Energy and area have the columns of their units."""
 SIZE = "pe_sram"
 """Processing elements times KiB of SRAM: the simplest measure of a machine's cost."""
-AREA = next(figure.name for figure in all_figures(Estimate) if figure.goal == "area")
+AREA = "mm2"
 """Area of a machine, estimated from a cost table."""
+OTHER_NAMES = {"KiB": "sram_bytes", **dict(zip(ESTIMATES, ("uJ", AREA), strict=False))}
+"""Columns by their other names: the unit, or the name in a results file."""
+LIMITS = "limits"
+"""Column of a joint sweep: ``met`` if a machine meets all limits, else ``missed``."""
+UNMET = "limits_missed"
+"""Column of a joint sweep: the limits that a machine misses, as text."""
 MISSED = "missed"
 """Number of jobs that missed their deadlines: the main result of a sweep of systems."""
 
@@ -259,7 +268,7 @@ SWEPT = {
     figure.name: figure
     for record in (PointFigures, Host, Estimate)
     for figure in all_figures(record)
-}
+} | UNITS
 """Figures of points, by column."""
 _KNOWN = {
     **{setting.key: (setting.words, setting.unit) for setting in _SETTINGS.values()},
@@ -272,10 +281,12 @@ _KNOWN = {
 }
 """Plain words and units of columns; sizes are written in KiB and MiB (``experiments.figure``)."""
 _ENDINGS = {"_bytes": BYTES, "_cycles": "cycles"}
-_CYCLES = {
-    "kinds.": "cycles of {}", "ex_cycles.": "EX busy with {}", "LD.": "LD: {}", "EX.": "EX: {}",
-    "ST.": "ST: {}",
+_PREFIXES = {
+    "kinds.": ("cycles of {}", "cycles"), "ex_cycles.": ("EX busy with {}", "cycles"),
+    "LD.": ("LD: {}", "cycles"), "EX.": ("EX: {}", "cycles"), "ST.": ("ST: {}", "cycles"),
+    **{f"{name}.": ("{}", figure.unit) for name, figure in UNITS.items()},
 }  # fmt: skip
+"""Words and unit of the columns with a prefix, such as those of one network."""
 
 
 def words(name: str) -> str:
@@ -285,7 +296,7 @@ def words(name: str) -> str:
     """
     if name in _KNOWN:
         return _KNOWN[name][0]
-    for prefix, text in _CYCLES.items():
+    for prefix, (text, _) in _PREFIXES.items():
         if name.startswith(prefix):
             return text.format(name.removeprefix(prefix))
     ending = next((found for found in _ENDINGS if name.endswith(found)), "")
@@ -296,9 +307,11 @@ def unit(name: str) -> str:
     """Return the unit of a column; empty for names, counts and unknown columns."""
     if name in _KNOWN:
         return _KNOWN[name][1]
-    if name.startswith(tuple(_CYCLES)):
-        return "cycles"
-    return next((found for ending, found in _ENDINGS.items() if name.endswith(ending)), "")
+    known = ((prefix, found) for prefix, (_, found) in _PREFIXES.items())
+    return next(
+        (found for prefix, found in known if name.startswith(prefix)),
+        next((found for ending, found in _ENDINGS.items() if name.endswith(ending)), ""),
+    )
 
 
 def title(name: str) -> str:
@@ -357,13 +370,15 @@ class Sweep:
     """Results of a sweep.
 
     ``columns`` has every column by name, one value per point, ordered by the points' keys; a
-    missing value is None. ``chosen`` lists the columns that the specification chooses.
+    missing value is None. ``chosen`` lists the columns that the specification chooses. ``main`` is
+    the main result if it is neither cycles nor missed deadlines.
     """
 
     name: str
     columns: Mapping[str, Column]
     manifests: tuple[Mapping[str, Any], ...]
     chosen: tuple[str, ...] = AXES
+    main: str = ""
 
     @property
     def points(self) -> int:
@@ -419,7 +434,7 @@ class Sweep:
         numbers = (name for name in self.axes if _numeric(self.columns[name]))
         usual = [
             name
-            for name in ("cycles", SIZE, MISSED)
+            for name in ("cycles", SIZE, MISSED, AREA, self.main)
             if name in self.columns and name not in self.figures
         ]
         return (*self.figures, *usual, *numbers)
@@ -434,14 +449,15 @@ class Sweep:
         usual = next(
             (name for name in (AREA, SIZE) if name in known), next(reversed(known), self.measure)
         )
-        return check_column("--x", across or usual, known), check_column(
-            "--y", up or self.measure, known
+        first, second = (
+            OTHER_NAMES.get(name, name) for name in (across or usual, up or self.measure)
         )
+        return check_column("--x", first, known), check_column("--y", second, known)
 
     @property
     def measure(self) -> str:
         """Main result of the sweep: cycles, or missed deadlines for systems."""
-        return "cycles" if "cycles" in self.columns else MISSED
+        return self.main or ("cycles" if "cycles" in self.columns else MISSED)
 
     def select_network(self, network: str) -> tuple[int, ...]:
         """Return the indices of a network's points that ended ok."""
@@ -450,11 +466,12 @@ class Sweep:
         )
 
     def front(self, objectives: Objectives, points: Iterable[int]) -> tuple[int, ...]:
-        """Return the Pareto front of ``points``, by the first objective.
+        """Return the Pareto front of the ``points`` that meet all limits, by the first objective.
 
         Of equal points the one with the first key.
         """
-        points = sorted(points)
+        limits = self.columns.get(LIMITS)
+        points = [point for point in sorted(points) if not limits or limits[point] == "met"]
         signed = [(sign(name), self.columns[name]) for name in objectives]
         pairs = [
             (signed[0][0] * signed[0][1][point], signed[1][0] * signed[1][1][point])
@@ -473,19 +490,25 @@ def _numeric(values: Column) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def load_sweep(path: Path, cost: str | None = None) -> Sweep:
+def load_sweep(path: Path, cost: str | None = None, where: str | None = None) -> Sweep:
     """Read a results file; raise InputError if it is no results file or has no points yet.
 
     With ``cost``, the name or file of a cost table, there are columns of estimated energy and area
-    as well.
+    as well. ``where`` is a comparison as in a constraint, such as ``ms < 5``; only the points that
+    ran and satisfy it remain.
     """
-    rows = list(flat_rows(path, cost))
-    if not rows:
-        raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
     with Store(path) as store:
         manifests = tuple(store.manifests())
         kind = store.kind
-    names = dict.fromkeys(name for row in rows for name in row)
+    found = flat_rows(path, cost)
+    rows = list(map(add_units, found) if kind is NETWORKS else found)
+    if not rows:
+        raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
+    if where is not None:
+        rows = _select_rows(rows, where)
+    names = dict.fromkeys(
+        name for row in rows for name in row if name not in UNITS or row[name] is not None
+    )
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
     if kind is not NETWORKS:
         axes = dict.fromkeys(
@@ -494,6 +517,39 @@ def load_sweep(path: Path, cost: str | None = None) -> Sweep:
         return Sweep(path.stem, columns, manifests, ("network", *axes))
     columns[SIZE] = _sizes(columns)
     return Sweep(path.stem, columns, manifests)
+
+
+def _select_rows(rows: Sequence[FlatRow], where: str) -> list[FlatRow]:
+    """Return the rows that ran and satisfy a comparison; raise InputError if none does."""
+    names = dict.fromkeys((*NAMES, *RESULTS, *(name for row in rows for name in row)))
+    limit = parse_constraint(where, tuple(names), "--where")
+    kept = [
+        row
+        for row in rows
+        if row["status"] == "ok"
+        and is_met(limit, {**dict.fromkeys(names), **row, "N": row.get(PES)}, row["network"])
+    ]
+    if not kept:
+        raise InputError(f"--where: no point of {len(rows):,} satisfies '{where}'; relax it")
+    return kept
+
+
+UNKNOWN_BECAUSE = (
+    "because sweeps do not count the bytes of a flash, only a cost table gives energies and areas, "
+    "and a network without cycles has no rate"
+)
+"""Why a figure of a network that runs can be unknown."""
+
+
+def is_met(limit: Constraint, values: Mapping[str, Any], network: str) -> bool:
+    """Return True if a point meets a limit; raise InputError if a figure of it is unknown."""
+    unknown = [name for name in limit.names & {*UNITS} if values[name] is None]
+    if unknown:
+        raise InputError(
+            f"{limit.key}: '{limit.text}': {unknown[0]} of {network} is unknown, {UNKNOWN_BECAUSE}"
+            "; leave out this limit"
+        )
+    return limit.is_satisfied(values)
 
 
 def _sizes(columns: Mapping[str, Column]) -> Column:

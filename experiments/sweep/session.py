@@ -31,7 +31,7 @@ from experiments.sweep.results import flat_row, load, load_sweep, reasons
 from experiments.sweep.spec import Spec, load_spec, parse_spec
 from experiments.sweep.store import Store, canonical
 from experiments.sweep.tasks import NetworkPlanner
-from experiments.version import compiler_version
+from experiments.version import PROJECT, compiler_version
 from isa.progress import Progress, silent
 from isa.reading import toml_text
 
@@ -58,9 +58,21 @@ class Manifest:
     packages: Mapping[str, str]
 
     def add_to(self, store: Store) -> None:
-        """Store the manifest under its digest; equal sweeps have equal manifests."""
-        text = json.dumps({**vars(self), "versions": versions()}, sort_keys=True, indent=1)
-        store.add_manifest(hashlib.sha256(text.encode()).hexdigest(), text)
+        """Store the manifest under its digest; equal sweeps have equal manifests.
+
+        If the file has other manifests, ``serial`` counts up, so that the largest is the latest.
+        """
+        content = {**vars(self), "versions": versions()}
+        digest = hashlib.sha256(_manifest_text(content).encode()).hexdigest()
+        others = (
+            one for one in store.manifests() if one | {"serial": 0} != content | {"serial": 0}
+        )
+        serial = max((one.get("serial", 0) + 1 for one in others), default=0)
+        store.add_manifest(digest, _manifest_text(content | ({"serial": serial} if serial else {})))
+
+
+def _manifest_text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, indent=1)
 
 
 def versions() -> dict[str, str]:
@@ -69,7 +81,7 @@ def versions() -> dict[str, str]:
     The software is the project, Python and some libraries; for the processor it is the type.
     """
     found = {
-        "dla-byoc-simulator": compiler_version(),
+        PROJECT: compiler_version(),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }

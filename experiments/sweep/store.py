@@ -267,10 +267,10 @@ class Store:
         return found
 
     def add_manifest(self, digest: str, content: str) -> None:
-        """Add a manifest (JSON text) unless its digest is already stored."""
+        """Add a manifest (JSON text), or replace the one with the same digest."""
         with self._clearly(), self._begin_transaction():
             self._connection.execute(
-                "INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, content)
+                "INSERT OR REPLACE INTO manifests VALUES (?, ?)", (digest, content)
             )
 
     def manifests(self) -> list[dict[str, Any]]:
@@ -292,7 +292,8 @@ class Store:
             texts = [found["specification"], found["folder"], found["command"]]
             for name in ("versions", "packages"):
                 texts += [*found[name], *found[name].values()]
-            sound = isinstance(found["points"], int) and all(
+            numbers = (found["points"], found.get("serial", 0))
+            sound = all(isinstance(item, int) for item in numbers) and all(
                 isinstance(item, str) for item in texts
             )
             tomllib.loads(texts[0])

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.cost.estimate import MICROJOULE, SQUARE_MILLIMETRE
+from experiments.cost.estimate import COLUMNS, MICROJOULE, SQUARE_MILLIMETRE
 from experiments.figure import Figure
 
 UNITS = {
     one.name: one
     for one in (
-        Figure("time of the accelerator", "ms", "less", name="ms", kind=float),
+        Figure("accelerator time", "ms", "less", name="ms", kind=float),
         Figure("inferences a second", "1/s", "more", name="ips", kind=float),
         Figure("estimated energy", "µJ", "less", name="uJ", estimate=True, kind=float),
         Figure("estimated area", "mm²", "less", name="mm2", estimate=True, kind=float),
@@ -27,14 +27,15 @@ def add_units(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a results row with the columns of a cost table and the figures :data:`UNITS`.
 
     They are None if the point is not ok. The energy is None for machines with a flash, and ``ips``
-    is None without cycles.
+    is None without cycles. Energy and area are None without the columns of a cost table.
     """
+    energy, area = (row.get(name) for name in COLUMNS[:2])
     if row["status"] != "ok":
         return {**row, **dict.fromkeys(UNITS)}
     return {
         **row,
         "ms": 1e3 * row["cycles"] / row["clock_hz"],
         "ips": row["clock_hz"] / row["cycles"] if row["cycles"] else None,
-        "uJ": row["estimated_energy_pj"] and row["estimated_energy_pj"] / MICROJOULE,
-        "mm2": row["estimated_area_um2"] / SQUARE_MILLIMETRE,
+        "uJ": energy and energy / MICROJOULE,
+        "mm2": area and area / SQUARE_MILLIMETRE,
     }

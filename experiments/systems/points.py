@@ -127,6 +127,10 @@ def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
         f"worst.{task.name}": task.response.worst if task.response else None
         for task in report.tasks
     }
+    found |= {
+        f"ms.{task.name}": 1e3 * task.response.worst / report.clock_hz if task.response else None
+        for task in report.tasks
+    }
     found |= {f"use.{unit.name}": unit.utilization for unit in report.units}
     return found | {
         "memory.use": report.memory.utilization,

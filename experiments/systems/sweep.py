@@ -34,7 +34,7 @@ MOST_TOLD = 12
 """Most combinations of other axes in a line of the answer."""
 MOST_ROWS = 200
 """Most rows that are printed."""
-_RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
+_RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1, "ms": 6}
 """Rank with which a narrow terminal drops a column, highest first.
 
 The key is the part of the column's name before the point.
@@ -77,7 +77,7 @@ class SystemSweep(Shown):
     - ``rate``: highest rate without a miss, relative to the given periods, if it was searched;
     - ``missed`` and ``ended``: jobs of all tasks;
     - ``quality``: sum over tasks with several variants, and ``model.TASK``: their chosen variant;
-    - ``missed.TASK``: jobs; ``worst.TASK``: response time in cycles;
+    - ``missed.TASK``: jobs; ``worst.TASK``: response time in cycles, and ``ms.TASK`` in ms;
     - ``use.UNIT``: share of the cycles in which the unit is busy;
     - ``memory.use``: share of the memory's slots that is granted, and ``memory.peak``: the same in
       the two-hundredth of the time with most traffic;

@@ -91,7 +91,7 @@ def test_sweeps(capsys: Capture) -> None:
     found = dla(capsys, "report", "grid.sqlite", "--tables", "--cost", "horowitz-45nm")
     assert "estimated area (" in found.out
     assert "PEs × SRAM" not in found.out
-    assert "estimated_area_um2" in Path("sweep/grid.html").read_text()
+    assert '"mm2":' in Path("sweep/grid.html").read_text()
     assert pictures(Path("sweep")) == {
         "pareto-tiny.onnx",
         "parallel-tiny.onnx",
@@ -121,7 +121,7 @@ BAD = [
     ),
     (
         ["a.json", "--x", "cycles"],
-        "--x, --y and --cost are for the results of sweeps; leave them out for runs",
+        "--x, --y, --where and --cost are for the results of sweeps; leave them out for runs",
     ),
     (["a.json", "-o", "text"], "text/a.html: cannot be written"),
     (["a.json", "-o", "page.html", "--png", "text"], "text/end-to-end.png: cannot be written"),

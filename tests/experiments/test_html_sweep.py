@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -135,8 +136,39 @@ def test_columns_that_are_none() -> None:
 
 def test_costs_are_columns() -> None:
     found = load_sweep(grid_file(), "horowitz-45nm")
-    assert {"estimated_energy_pj", "estimated_area_um2"} <= set(found.figures)
-    assert found.objectives("estimated_area_um2", "estimated_energy_pj")
+    assert {"ms", "ips", "uJ", "mm2"} <= set(found.figures)
+    assert not {"estimated_energy_pj", "estimated_area_um2"} & set(found.drawable())
+    assert found.objectives("estimated_area_um2", "estimated_energy_pj") == ("mm2", "uJ")
+    assert found.objectives("KiB", "ips") == ("sram_bytes", "ips")
+    for name, given in (("mm2", "estimated_area_um2"), ("uJ", "estimated_energy_pj")):
+        pairs = zip(found.columns[name], found.columns[given], strict=True)
+        assert all(one == (other and other / 1e6) for one, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        (
+            "ms < 0.001 and sram_bytes = 64 KiB",
+            lambda row: row["ms"] < 1e-3 and row["sram_bytes"] == 65536,
+        ),
+        ("ips > 1000000 or N <= 4", lambda row: row["ips"] > 1e6 or row["pe.count"] <= 4),
+    ],
+)
+def test_where_keeps_the_points_that_satisfy_it(where: str, kept: Any) -> None:
+    rows = [row for row in load_sweep(grid_file()).rows() if row["status"] == "ok"]
+    found = load_sweep(grid_file(), where=where).rows()
+    assert found == [row for row in rows if kept(row)]
+    assert 0 < len(found) < len(rows)
+
+
+def test_a_comparison_that_no_point_satisfies() -> None:
+    with pytest.raises(InputError, match=r"^--where: no point of 48 satisfies 'ms < 0'; relax it$"):
+        load_sweep(grid_file(), where="ms < 0")
+    with pytest.raises(InputError, match=r"^--where: 'mm2 < 3': mm2 of tiny.onnx is unknown, "):
+        load_sweep(grid_file(), where="mm2 < 3")
+    with pytest.raises(InputError, match=r"^--where: 'sec < 3': unknown key 'sec'; choose one of "):
+        load_sweep(grid_file(), where="sec < 3")
 
 
 def test_a_results_file_without_a_point(tmp_path: Path) -> None:

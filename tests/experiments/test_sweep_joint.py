@@ -12,14 +12,16 @@ import pytest
 
 from experiments.cost.table import FOLDER
 from experiments.explore.exploring import explore
+from experiments.report.shown import data_frame as pandas_table
 from experiments.sweep.constraints import parse_constraint
-from experiments.sweep.joint import Joint, answer
+from experiments.sweep.joint import Joint, answer, load_joint
 from experiments.sweep.results import load
 from experiments.sweep.session import sweep
 from experiments.sweep.spec import parse_spec
 from isa.errors import InputError
 from tests.experiments.command_line import dla, save_tiny
 from tests.experiments.sweeping import written
+from tests.experiments.test_html_run import data_of
 
 if TYPE_CHECKING:
     import pandas
@@ -92,6 +94,54 @@ def test_the_answer_is_that_of_a_pivot_over_the_ordinary_table(results: Path) ->
     assert table["mm2"].to_dict() == pytest.approx(areas.to_dict())
 
 
+def test_the_page_shows_what_a_pivot_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The latest question about the same points counts: here with other limits."""
+    results = tmp_path / "again.sqlite"
+    asked(results, limits={}, constraints="mm2 <= 1")
+    sweep(QUESTION, output=results, workers=1)
+    page = tmp_path / "page.html"
+    assert dla(capsys, "report", str(results), "-o", str(page)).status == 0
+    text = page.read_text()
+    joint = load_joint(results)
+    assert joint is not None
+    assert joint.manifests[0]["serial"] == 1
+    data = data_of(text)
+    columns = {
+        name: [one["distinct"][code] for code in one["codes"]] if "codes" in one else one["values"]
+        for name, one in data["columns"].items()
+    }
+    rows = zip(*columns.values(), strict=True)
+    table = pandas_table(dict(zip(columns, row, strict=True)) for row in rows).set_index(AXES)
+    times = pivot(results, "ms")
+    areas = pivot(results, "mm2")[NETWORKS[0]]
+    met = (times <= 5).all(axis=1) & (times["keyword-spotting"] <= 0.2) & (areas <= 1)
+    total = sum(times[name] * weight for name, weight in WEIGHTS.items())
+    assert (table["limits"] == "met").to_dict() == met.to_dict()
+    assert table["ms"].to_dict() == pytest.approx(total.to_dict(), rel=1e-5)
+    assert table["mm2"].to_dict() == pytest.approx(areas.to_dict(), rel=1e-5)
+    for name in NETWORKS:
+        assert table[f"ms.{name}"].to_dict() == pytest.approx(times[name].to_dict(), rel=1e-5)
+        assert f"ms.{name}" in data["listed"]
+    missed = table["limits_missed"][~met].str.contains("keyword-spotting: ms <= 0.2")
+    assert missed.to_dict() == (times["keyword-spotting"][~met] > 0.2).to_dict()
+    assert data["runs"] == [joint.command(one) for one in joint.machines]
+    assert f"<p>{met.sum()} of 36 machines meet all limits; best: " in text
+    assert (data["x"], data["y"]) == ("mm2", "ms")
+
+
+def test_where_is_one_more_limit_of_a_joint_sweep(results: Path) -> None:
+    asked(results)
+    joint = load_joint(results, where="ms < 0.15 and sram_bytes <= 64 KiB")
+    assert joint is not None
+    times = pivot(results, "ms")
+    met = (times < 0.15).all(axis=1)
+    wanted = {place for place in met[met].index if place[2] <= 65536}
+    assert wanted
+    assert wanted == {tuple(one.shown.values()) for one in joint.meeting}
+
+
 @pytest.mark.parametrize("objective", ["ms", "ips", "uJ", "mm2"])
 def test_the_best_machine_has_the_best_objective(results: Path, objective: str) -> None:
     joint = asked(results, objective=objective)
@@ -138,10 +188,13 @@ def test_the_command_of_the_answer_brings_its_figures(
     found = dla(capsys, "sweep", "grid.toml", "--workers", "1", "--json", "grid.json")
     assert (found.status, found.err) == (0, "")
     saved = json.loads(Path("grid.json").read_text())
-    last = found.out.splitlines()[-1]
-    assert last == saved["answer"]
-    assert last.startswith("8 of 8 machines run all networks; best: ")
-    assert last.endswith("; run the best: " + saved["best"]["command"])
+    assert saved["answer"].startswith("8 of 8 machines run all networks; best: ")
+    assert saved["answer"].endswith("; run the best: " + saved["best"]["command"])
+    printed = found.out[found.out.index("8 of 8 machines") :]
+    assert max(map(len, printed.splitlines())) <= 80
+    told, _, commands = printed.partition("run the best:\n")
+    assert saved["answer"].startswith(" ".join(told.split()))
+    assert shlex.split(commands) == shlex.split(saved["best"]["command"])
     for row in (saved["best"], saved["machines"][2]):
         commands = row["command"].split(" && ")
         for command, name in zip(commands, ("tiny.onnx", "digits-cnn"), strict=True):

@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 
 import dla
 from dla_sim.systems.spec import parse_system
+from experiments.sweep.results import load_sweep
 from experiments.sweep.store import Store
 from experiments.systems import plans, points
 from experiments.systems.points import figures
@@ -141,6 +142,7 @@ def test_how_much_is_enough() -> None:
     )
     assert [row["missed"] for row in found.rows] == [0, 0, 0, 0, 5, 0]
     assert [row["worst.b"] for row in found.rows] == [10, 5, 10, 5, 20, 10]
+    assert [row["ms.b"] for row in found.rows] == [row["worst.b"] / 1e6 for row in found.rows]
     assert found.without_a_miss == (0, 1, 2, 3, 5)
     assert list(found.lowest) == ["cpu.cores", "cpu.speed"]
     assert [(one.at["cpu.speed"], one.value) for one in found.lowest["cpu.cores"]] == [
@@ -154,7 +156,7 @@ def test_how_much_is_enough() -> None:
     assert str(found).startswith("system: 6 points\n5 of 6")
     assert list(found.rows[0]) == [
         "cpu.cores", "cpu.speed", "run.policy", "missed", "ended", "missed.a", "missed.b",
-        "worst.a", "worst.b",
+        "worst.a", "worst.b", "ms.a", "ms.b",
         "use.cpu0", "use.cpu1", "use.cpu2", "memory.use", "memory.peak",
     ]  # fmt: skip
     assert [row["use.cpu2"] for row in found.rows] == [0.0, 0.0, None, None, None, None]
@@ -460,3 +462,15 @@ def test_what_does_not_go_together(
 def test_bad_axes_in_python(axes: dict[str, Any], message: str) -> None:
     with pytest.raises(dla.InputError, match=message):
         dla.sweep_system(TWO, axes)
+
+
+def test_points_of_a_system_are_kept_by_a_comparison_with_units(folder: Path) -> None:
+    """Also by a name with a hyphen, which Python's parser reads as a difference."""
+    system = {**TWO, "task": [{**TWO["task"][0], "name": "task-a"}, TWO["task"][1]]}
+    found = dla.sweep_system(system, {"cpu.speed": [1, 2, 4]}, output="named.sqlite")
+    assert len({row["ms.task-a"] for row in found.rows}) == 3
+    limit = sorted(row["ms.task-a"] for row in found.rows)[1]
+    where = f"ms.task-a <= {limit} and cpu.speed in [2, 4] and missed < 100"
+    kept = load_sweep(folder / "named.sqlite", where=where)
+    assert sorted(kept.columns["cpu.speed"]) == [2, 4]
+    assert kept.objectives("cpu.speed", "ms.task-a") == ("cpu.speed", "ms.task-a")

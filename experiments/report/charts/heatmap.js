@@ -96,14 +96,14 @@ function heatScale(found, log) {
   const at = (share) => (log ? low * (high / low) ** share : low + (high - low) * share);
   const steps = [0, 0.25, 0.5, 0.75, 1].map(at);
   return {
-    title: { text: titleOf(heat.z), side: "right" },
+    title: { text: folded(titleOf(heat.z), 14), side: "right" },
     tickvals: steps.map((step) => (log ? Math.log10(step) : step)),
     ticktext: steps.map((step) => short(heat.z, Number(step.toPrecision(3)))),
   };
 }
 
 function emptyCells(cells) {
-  const font = { size: 11, color: "#555555" };
+  const font = { size: 11, color: "#595959" };
   return cells.flatMap((row, y) =>
     row.flatMap((cell, x) => {
       if (cell.best !== null) return [];

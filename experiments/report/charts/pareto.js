@@ -80,25 +80,27 @@ function drawPareto(points, front) {
 
 const fronts = { table: null, points: [] };
 
-// The front as a table; a click on a point chooses it.
+// The front as a table, of machines that run several networks all; a click on a point chooses it.
 function addFront(pick) {
-  const names = [...DATA.axes, ...DATA.figures.filter((name) => !DATA.axes.includes(name) && !name.includes("."))];
+  const names = DATA.listed;
   const columns = names.map((name) => {
-    const { words, unit, codes, distinct } = DATA.columns[name];
-    const numbers = !codes || distinct.every((found) => typeof found === "number");
+    const { words, unit, values, distinct } = DATA.columns[name];
+    const numbers = (distinct ?? values).every((found) => found === null || typeof found === "number");
     return { heading: words, unit: numbers ? unit : "text" };
   });
   fronts.table = dataTable(document.getElementById("front"), {
-    name: "Pareto front",
-    columns: [{ heading: "point", unit: "text" }, ...columns],
+    name: DATA.runs.length ? "machines" : "Pareto front",
+    columns: [{ heading: DATA.runs.length ? "machine" : "point", unit: "text" }, ...columns],
     rows: () => fronts.points.map((point) => [DATA.keys[point].slice(0, 8), ...names.map((name) => value(name, point))]),
     pick: (number) => pick(fronts.points[number]),
     picked: (number) => fronts.points[number] === choice.picked,
   });
 }
 
-function listFront(front) {
-  fronts.points = front;
-  document.getElementById("front-count").textContent = `${front.length} points on the front`;
+function listFront(points, front) {
+  const machines = DATA.runs.length > 0;
+  fronts.points = machines ? points : front;
+  const told = machines ? `${grouped(points.length)} machines, ${front.length}` : `${front.length} points`;
+  document.getElementById("front-count").textContent = `${told} on the front`;
   fronts.table.refresh();
 }

@@ -47,7 +47,7 @@ function update() {
   showFilters();
   showPicked();
   drawPareto(points, front);
-  listFront(front);
+  listFront(points, front);
   drawHeatmap();
   drawParallel(points, front);
 }

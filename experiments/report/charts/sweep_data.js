@@ -60,6 +60,7 @@ function passing() {
 function frontOf(points) {
   const [signX, signY] = [choice.x, choice.y].map((name) => (DATA.columns[name].more ? -1 : 1));
   const ranked = points
+    .filter((point) => !DATA.columns.limits || value("limits", point) === "met")
     .map((point) => [signX * value(choice.x, point), signY * value(choice.y, point), point])
     .sort((one, other) => one[0] - other[0] || one[1] - other[1] || one[2] - other[2]);
   let best = Infinity;
@@ -102,8 +103,8 @@ function axisOf(name, values, vertical = false) {
   const size = DATA.columns[name].unit === "bytes" && values.length > 0;
   return {
     title: { text: titleOf(name), standoff: 8 },
-    tickformat: "~s",
-    ...(log ? logarithmic(values, vertical ? 2.5 : 1.5) : { rangemode: "tozero" }),
+    tickformat: extent(values)[1] < 1e4 ? ",~g" : "~s",
+    ...(log ? logarithmic(values, vertical ? 2.5 : 2) : { rangemode: "tozero" }),
     ...(size ? sizeTicks(extent(values), log) : {}),
   };
 }
@@ -131,6 +132,7 @@ function sizeTicks([low, high], log) {
 
 // The command that runs a point alone; empty where the preset can no longer be read.
 function commandOf(point) {
+  if (DATA.runs.length) return DATA.runs[point];
   const of = (name) => (name in DATA.columns ? value(name, point) : DATA.commands.constant[name]);
   const preset = DATA.commands.presets[of("preset")];
   if (!preset) return "";
