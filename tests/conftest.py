@@ -65,6 +65,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0))
 
 
+@pytest.fixture(autouse=True)
+def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print no line of progress, however slow the computer is.
+
+    Only tests that import commands pay for it.
+    """
+    if options := sys.modules.get("experiments.cli.options"):
+        monkeypatch.setattr(options, "PROGRESS_SECONDS", 1e6)
+
+
 LONG = ("fuzz_inputs", "cycles")
 """Folders whose files take longest of all without slow tests: a minute, half a minute."""
 

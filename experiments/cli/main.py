@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +19,6 @@ import typer
 from experiments.cli import options
 from experiments.interruption import is_interrupted
 from experiments.literal import ASCII, say
-from experiments.version import HOME, other_checkout
 from isa.errors import InputError
 
 MAXIMUM_LINE = 2000
@@ -136,7 +134,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``error: ``. 3: a bug of dla. 130: interrupted.
     """
     _degrade()
-    _say_which_copy()
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # A command may run others (dla repro repeats a saved command line): obj tells it how.
@@ -209,17 +206,6 @@ def _report_bug(error: Exception) -> int:
         "what you ran"
     )
     return INTERNAL_ERROR
-
-
-def _say_which_copy() -> None:
-    """Print a note if the working folder is in a checkout whose code is not the code that runs."""
-    with contextlib.suppress(OSError):
-        there = other_checkout(Path.cwd())
-        if there is not None:
-            say(
-                f"note: dla runs the copy in {HOME}; to run this checkout: pip install -e {there}",
-                file=sys.stderr,
-            )
 
 
 def _degrade() -> None:

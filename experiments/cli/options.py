@@ -8,13 +8,16 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cache, partial
 from glob import escape, iglob
 from pathlib import Path
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
@@ -25,9 +28,14 @@ from experiments.cli import results
 from experiments.literal import literal, say
 from experiments.running.declared import CommandOption, list_declared
 from experiments.running.given import Given, MachineChoice, RunRequest
+from experiments.version import HOME, other_checkout
 from isa import memory
 from isa.errors import InputError
 from isa.progress import Progress, silent
+
+PROGRESS_SECONDS = 10.0
+"""Time between two lines of progress of a command whose standard error is no terminal."""
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class EngineChoice(StrEnum):
@@ -148,13 +156,6 @@ Summary = Annotated[
 All = Annotated[
     bool, _result("--all", help="Print every table and every total, instead of one screen.")
 ]
-Advice = Annotated[
-    bool,
-    _result(
-        "--advice/--no-advice",
-        help="End with the two changes, of a few measured, that save the most cycles.",
-    ),
-]
 Verbose = Annotated[
     bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")
 ]
@@ -166,6 +167,10 @@ MaximumMemory = Annotated[
         help="Exit with an error if the command would need more memory, e.g. 4G. Default: half of "
         "this computer's.",
     ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print only results and errors: no progress and no notes."),
 ]
 Pins = Annotated[
     Path | None,
@@ -301,28 +306,66 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
 
 
 def limit_command(command: Command) -> Command:
-    """Return ``command`` with the option ``--max-memory`` and with its input files protected.
+    """Return ``command`` with the options that all commands have, and with protected input files.
 
-    Input files cannot be overwritten, and result files are checked before any work is done.
+    The options are ``--max-memory`` and ``--quiet``. Input files cannot be overwritten, and result
+    files are checked before any work is done.
     """
     signature = inspect.signature(command, eval_str=True)
-    limit = inspect.Parameter(
-        "max_memory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MaximumMemory
-    )
+    common = {"max_memory": (None, MaximumMemory), "quiet": (False, Quiet)}
     parameters = [
-        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for part in (*signature.parameters.values(), limit)
+        *(
+            part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for part in signature.parameters.values()
+        ),
+        *(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for name, (default, annotation) in common.items()
+        ),
     ]
 
-    def take_limit(max_memory: str | None = None, **given: Any) -> int | None:
+    def take_common(max_memory: str | None = None, quiet: bool = False, **given: Any) -> int | None:
         with (
+            _set_quiet(quiet),
             memory.limit_memory(max_memory),
             results.reserve_output(given),
             results.check_destinations(signature, given),
         ):
             return command(**given)
 
-    return _present_as(take_limit, command, parameters)
+    return _present_as(take_common, command, parameters)
+
+
+@contextmanager
+def _set_quiet(quiet: bool) -> Iterator[None]:
+    """Show no progress and no notes in the block if ``quiet``; else note another checkout."""
+    token = _quiet.set(quiet)
+    _note_other_copy()
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def note(text: str) -> None:
+    """Print a note to standard error, unless the command has ``--quiet``."""
+    if not is_quiet():
+        say(text, file=sys.stderr)
+
+
+def is_quiet() -> bool:
+    """Return whether the command has the option ``--quiet``."""
+    return _quiet.get()
+
+
+def _note_other_copy() -> None:
+    """Print a note if the working folder is in a checkout whose code is not the code that runs."""
+    with suppress(OSError):
+        there = other_checkout(Path.cwd())
+        if there is not None:
+            note(f"note: dla runs the copy in {HOME}; to run this checkout: pip install -e {there}")
 
 
 def _present_as(
@@ -354,10 +397,14 @@ def stoppable() -> Iterator[None]:
 def stages() -> Iterator[Progress]:
     """Yield a function that shows a command's stage, how much of it is done, and the time left.
 
-    The function is silent unless standard error is a terminal.
+    Without a terminal on standard error, it prints lines. With ``--quiet``, it shows nothing.
     """
-    if not sys.stderr.isatty():
+    if is_quiet():
         yield silent
+        return
+    if not sys.stderr.isatty():
+        with _progress_lines() as hear_stage:
+            yield hear_stage
         return
     from rich import progress as shown
 
@@ -377,6 +424,35 @@ def stages() -> Iterator[Progress]:
             bar.update(task, description=literal(said), completed=done, total=total or None)
 
         yield hear
+
+
+@contextmanager
+def _progress_lines() -> Iterator[Progress]:
+    """Yield a progress function whose last report a thread prints every ten seconds.
+
+    The first line follows after ten seconds, so that a short command prints none.
+    """
+    last = ""
+    begun = time.monotonic()
+    ended = Event()
+
+    def hear(said: str, done: int = 0, total: int = 0) -> None:
+        nonlocal last
+        last = f"{said}: {done:,} of {total:,}" if total else said
+
+    def print_lines() -> None:
+        with suppress(OSError, ValueError):  # nobody reads standard error any more
+            while not ended.wait(PROGRESS_SECONDS):
+                say(f"{time.monotonic() - begun:.0f} s: {last or 'starting'}", file=sys.stderr)
+                sys.stderr.flush()
+
+    thread = Thread(target=print_lines, daemon=True)
+    thread.start()
+    try:
+        yield hear
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

@@ -121,10 +121,12 @@ def _places(
     both. With a file, images are drawn only if ``pictures`` is a folder. Without ``output``, both
     go to the folder ``<name>-report`` next to ``beside``.
     """
+    from experiments.report.store import page_path
+
     if output is not None and output.suffix.lower() in PAGE_ENDINGS and not output.is_dir():
         return output, pictures
-    folder = output or beside.with_name(f"{name}-report")
-    return folder / f"{name}.html", pictures or folder
+    page = page_path(beside, name) if output is None else output / f"{name}.html"
+    return page, pictures or page.parent
 
 
 def _load_saved(file: Path, summary: bool) -> Shown:

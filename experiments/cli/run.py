@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from experiments.cli import options, results
 from experiments.literal import say
+from experiments.running.declared import option
 from experiments.running.given import RunRequest
 from isa.errors import InputError
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from experiments.report.schema import RunReport
@@ -17,6 +19,30 @@ if TYPE_CHECKING:
 
 MOST_INSTRUCTIONS = 1_000
 """Most instructions of a run that ends with advice, because advice times several machines."""
+
+
+@dataclass(frozen=True)
+class RunEnding:
+    """Options of ``dla run`` for its last lines and its page."""
+
+    advice: bool = field(
+        default=True,
+        metadata=option(
+            "--advice/--no-advice",
+            "End with the two changes, of a few measured, that save the most cycles.",
+            bool,
+            panel="Results",
+        ),
+    )
+    html: bool = field(
+        default=False,
+        metadata=option(
+            "--html",
+            "Also write the page of 'dla report', in the folder <name>-report next to the report.",
+            bool,
+            panel="Results",
+        ),
+    )
 
 
 @options.expand_options
@@ -27,8 +53,9 @@ def command(
     all: options.All = False,
     summary: options.Summary = False,
     verbose: options.Verbose = False,
-    advice: options.Advice = True,
     engine: options.Engine = options.EngineChoice.simulator,
+    *,
+    ending: RunEnding,
 ) -> int:
     """Compile and simulate a model, check the results, and print one screen about them.
 
@@ -40,7 +67,7 @@ def command(
     with options.pause_collection():
         from experiments.report.schema import report_json
         from experiments.report.screen import SCREEN_COLUMNS
-        from experiments.report.store import default_path
+        from experiments.report.store import default_path, page_path
         from experiments.report.tables import layer_rows
         from experiments.report.terminal import report_console
         from experiments.running.inference import hardware_of, run_requested
@@ -61,9 +88,15 @@ def command(
         done.show(report_console(), "brief" if summary else "tables")
     else:
         done.show(report_console(SCREEN_COLUMNS), "screen")
-        if advice and report.check.mismatches == 0 and report.hardware is None:
+        if ending.advice and report.check.mismatches == 0 and report.hardware is None:
             _say_advice(wanted, done)
-        say("more: --all (every table), dla advise MODEL, dla report FILE, dla help TERM")
+        if not options.is_quiet():
+            say("more: --all (every table), dla advise MODEL, dla report FILE, dla help TERM")
+    if ending.html:
+        beside = default_path(report) if place == results.STANDARD_OUTPUT else place
+        page = page_path(beside, beside.stem)
+        write_atomically(page, done.page())
+        say(f"page written to {page}")
     say(
         f"report written to {place}"
         + (f", timeline to {wanted.timeline}" if wanted.timeline else "")

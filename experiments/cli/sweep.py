@@ -21,7 +21,7 @@ from experiments.literal import literal, say
 from experiments.sweep.request import ExploreRequest, SweepRequest
 from isa.errors import InputError
 from isa.files import write_atomically
-from isa.progress import Progress, silent
+from isa.progress import Progress
 
 if TYPE_CHECKING:
     from experiments.explore.exploration import Exploration
@@ -153,10 +153,11 @@ def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | 
 def _progress(total: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
     """Yield functions that show the stage, and the number of points with rate and time left.
 
-    Both are silent unless standard error is a terminal.
+    Without a terminal on standard error, or with ``--quiet``, they do what ``stages`` does.
     """
-    if not sys.stderr.isatty():
-        yield silent, silent
+    if options.is_quiet() or not sys.stderr.isatty():
+        with options.stages() as progress:
+            yield progress, lambda done: progress("points", done, total)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -73,7 +73,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
     with options.stages() as progress:
-        heard = progress if sys.stderr.isatty() else _make_progress(_how_much(wanted))
+        heard = progress if sys.stderr.isatty() else _announce(_how_much(wanted), progress)
         found = system_requested(replace(wanted, watch=watch, progress=heard))
     report = found.report
     found.show(report_console())
@@ -131,8 +131,8 @@ def _how_much(wanted: SystemRequest) -> str:
     )
 
 
-def _make_progress(line: str) -> Progress:
-    """Return a progress function that prints ``line`` to standard error when the simulation begins.
+def _announce(line: str, progress: Progress) -> Progress:
+    """Return a progress function that first prints ``line`` when the simulation begins.
 
     If a request is rejected before, only its error is printed.
     """
@@ -140,7 +140,8 @@ def _make_progress(line: str) -> Progress:
 
     def hear(said: str, done: int = 0, total: int = 0) -> None:
         if left and said.startswith("simulating"):
-            say(left.pop(), file=sys.stderr)
+            options.note(left.pop())
+        progress(said, done, total)
 
     return hear
 

@@ -37,6 +37,11 @@ def default_path(report: RunReport) -> Path:
     return Path(DEFAULT_FOLDER) / f"{model}-{digest}.json"
 
 
+def page_path(report: Path, name: str) -> Path:
+    """Return the default path of a page: ``<name>-report/<name>.html`` next to a saved report."""
+    return report.with_name(f"{name}-report") / f"{name}.html"
+
+
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays as a ``.npz`` file; equal arrays give equal bytes, and every name is allowed."""
     write_atomically(

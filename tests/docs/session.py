@@ -22,6 +22,7 @@ import pytest
 
 from experiments.cli.main import main
 from tests.docs.blocks import Block, Command, commands, differs
+from tests.experiments.command_line import without_progress
 from tests.plugins.installation import forget, write_information
 
 ROOT = Path(__file__).parents[2]
@@ -145,7 +146,7 @@ class Session:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
         self._look_again()
-        return done.returncode, done.stdout
+        return done.returncode, without_progress(done.stdout)
 
     def _examples(self, block: Block) -> None:
         name = str(self._guide)

@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.experiments.command_line import without_progress
+
 PROGRAMS = Path(sys.executable).parent
 """Where ``dla`` and ``python`` of this installation are."""
 
@@ -48,7 +50,7 @@ class User:
             words, cwd=self.folder, env=self._environment | environment, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
-        seen = done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8"))
+        seen = without_progress(done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8")))
         assert done.returncode == status, f"{typed}\nexit status {done.returncode}\n{seen}"
         assert status == 1 or "Traceback" not in seen, seen
         return seen

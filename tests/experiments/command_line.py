@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,11 @@ def dla(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return Outcome(status, captured.out, captured.err)
+
+
+def without_progress(text: str) -> str:
+    """Remove the lines of progress from what a command printed, as a fast computer prints none."""
+    return re.sub(r"^\d+ s: .*\n", "", text, flags=re.MULTILINE)
 
 
 def tiny_model(

@@ -66,6 +66,7 @@ def test_it_is_said(
     monkeypatch.chdir(checkout / "tests")
     note = f"note: dla runs the copy in {ROOT}; to run this checkout: pip install -e {checkout}\n"
     assert dla(capsys, "presets").err == note
+    assert dla(capsys, "presets", "--quiet").err == ""
     refused = dla(capsys, "golden", "check", "../corpus")
     assert (refused.status, refused.out) == (2, "")
     assert refused.err == (

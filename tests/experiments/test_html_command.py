@@ -45,6 +45,19 @@ def test_page_and_pictures_beside_the_run(capsys: Capture) -> None:
     assert Path("a-report/a.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_run_writes_the_page_that_its_report_has_later(capsys: Capture) -> None:
+    found = dla(capsys, "run", "digits-cnn", "--html", "--json", "run.json")
+    said = "page written to run-report/run.html\nreport written to run.json\n"
+    assert (found.status, found.out.endswith(said)) == (0, True)
+    page = Path("run-report/run.html").read_bytes()
+    assert dla(capsys, "report", "run.json", "-o", "later.html").status == 0
+    assert Path("later.html").read_bytes() == page
+    found = dla(capsys, "run", "digits-cnn", "--html", "--json", "-")
+    assert json.loads(found.out)["model"] == "digits-cnn"  # the page's path is not among the data
+    (default,) = Path("runs").glob("digits-cnn-*-report/*.html")
+    assert default.stem + "-report" == default.parent.name
+
+
 def test_a_folder_or_a_file_of_ones_choice(capsys: Capture) -> None:
     assert dla(capsys, "report", "a.json", "-o", "there").status == 0
     assert (pictures(Path("there")), Path("there/a.html").is_file()) == (PICTURES, True)

@@ -1,4 +1,4 @@
-"""Progress: percentages for listeners, a bar on a terminal, and nothing in a pipe."""
+"""Progress: percentages for listeners, a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 
 import experiments
+from experiments.cli import options
 from experiments.running.given import Given
 from experiments.running.network import load
 from isa.progress import PARTS, report_each, silent
-from tests.experiments.command_line import save_tiny
+from tests.experiments.command_line import dla, save_tiny
 
+DEFAULT_SECONDS = options.PROGRESS_SECONDS
 Told = list[tuple[str, int, int]]
 
 
@@ -124,3 +127,77 @@ def test_a_terminal_shows_stages_and_percentages(encoding: str, tmp_path: Path) 
     assert re.search(r"\d+%", text)
     assert "\\u" not in text
     assert printed.startswith(b"{")
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print a line of progress every 20 ms."""
+    monkeypatch.setattr(options, "PROGRESS_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_pipe_gets_the_last_stage_at_fixed_times(capsys: pytest.CaptureFixture[str]) -> None:
+    with options.stages() as progress:
+        time.sleep(0.1)
+        progress("counting\n", 1234, 5678)
+        time.sleep(0.1)
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert printed.out == ""
+    assert set(lines) == {"0 s: starting", "0 s: counting\\n: 1,234 of 5,678"}
+    assert sorted(lines, reverse=True) == lines  # each stage as long as it was the last one
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_short_command_prints_no_progress(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert DEFAULT_SECONDS == 10
+    monkeypatch.setattr(options, "PROGRESS_SECONDS", 60.0)
+    done = dla(capsys, "run", "digits-cnn", "--json", tmp_path / "run.json")
+    assert (done.status, done.err) == (0, "")
+
+
+SWEEP = """\
+networks = "digits-cnn"
+[arch]
+pe.oc = [4, 8, 16]
+"""
+
+
+@pytest.mark.usefixtures("short_pauses")
+@pytest.mark.parametrize("command", ["run", "tune", "sweep", "explore"])
+def test_long_commands_print_progress_unless_they_are_quiet(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(SWEEP)
+    lines = {
+        "run": ["run", "digits-cnn", "--no-cache", "--json"],
+        "tune": ["tune", "digits-cnn", "--measurements", "3", "--no-model", "--log"],
+        "sweep": ["sweep", "spec.toml", "--workers", "1", "--output"],
+        "explore": ["explore", "spec.toml", "--workers", "1", "--trials", "3", "--output"],
+    }
+    endings = {"run": "json", "tune": "jsonl", "sweep": "sqlite", "explore": "sqlite"}
+    files = [f"{name}.{endings[command]}" for name in ("first", "second")]
+    told, quiet = (
+        dla(capsys, *lines[command], file, *more)
+        for file, more in zip(files, ([], ["--quiet"]), strict=True)
+    )
+    assert told.status == quiet.status == 0
+    assert re.match(r"\d+ s: ", told.err)
+    assert quiet.err == ""
+    kept = [line for line in told.out.splitlines() if not line.startswith("more: ")]
+    assert quiet.out.replace("second.", "first.").splitlines() == kept
+
+
+def test_quiet_ends_with_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dla(capsys, "presets", "-q").status == 0
+    assert not options.is_quiet()
+    refused = dla(capsys, "run", "nothing.onnx", "--quiet")
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err.startswith("error: nothing.onnx: ")

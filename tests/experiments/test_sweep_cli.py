@@ -87,6 +87,7 @@ def test_workers_do_not_import_from_the_working_folder(tmp_path: Path) -> None:
         "grid.toml",
         "--workers",
         "2",
+        "--quiet",
     ]
     swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (swept.returncode, swept.stderr) == (0, "")

@@ -247,7 +247,7 @@ def severed(pool, work, *arguments):
         os.waitid(os.P_PID, helper[sys.argv[1]], os.WEXITED | os.WNOWAIT)
     return submitted(pool, work, *arguments)
 LocalPool._submit_started = severed
-sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]))
+sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2", "--quiet"]))
 """
 
 
