@@ -221,16 +221,16 @@ class Packing(PlainChannels):
                 "EX_OUTPUT_CHANNELS": self.atom,
                 "EX_LENGTH": tile.output.rows.size,
             }
-        output = tile.output
-        source = tile.input
+        (outputs, *made), (inputs, *read) = tile[:2]
         nest = plain.nest
-        made = Box(self.channels(output.channels, nest.channels), output.rows, output.columns)
-        read = Box(self.channels(source.channels, nest.input_channels), source.rows, source.columns)
+        channels = self.channels(outputs, nest.channels)
+        sources = self.channels(inputs, nest.input_channels)
+        boxes = Box(channels, *made), Box(sources, *read)
         registers = operator.tile_registers(
-            plain, Tile(made, read, tile.pad_top, tile.first, tile.last)
+            plain, Tile(*boxes, tile.pad_top, tile.first, tile.last)
         )
         instruction = plain.instruction
-        if instruction is not None and instruction.mnemonic == "OP_LUT" and made.channels.size == 1:
+        if instruction is not None and instruction.mnemonic == "OP_LUT" and channels.size == 1:
             # one table: length in dense bytes
             return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.atom}
         return registers

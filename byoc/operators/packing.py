@@ -8,6 +8,7 @@ instructions count channels.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import gcd, lcm, prod
 
 import numpy as np
@@ -99,6 +100,8 @@ def narrow(graph: Graph, name: str) -> bool:
     rescaling between the host and the convolutions keeps the narrow atoms, so that the bus moves
     fewer bytes.
     """
+    if not _is_small_image(graph.values[name].shape):
+        return False  # a rescaling keeps the shape
     producers = {output: node for node in graph.nodes if node.integer for output in node.outputs}
     origin = name
     while origin in producers and producers[origin].op_type == _REQUANTIZE:
@@ -114,8 +117,7 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
 
     A rescaling may be between the tensor and the convolutions.
     """
-    shape = graph.values[name].shape
-    if len(shape) < 3 or shape[0] != 1 or shape[1] > NARROW:
+    if not _is_small_image(graph.values[name].shape):
         return False
     for node in graph.nodes:
         if not node.integer or name not in node.inputs:
@@ -127,6 +129,11 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
         ):
             return False
     return True
+
+
+def _is_small_image(shape: tuple[int, ...]) -> bool:
+    """Return whether a shape is that of one image of at most :data:`NARROW` channels."""
+    return len(shape) >= 3 and shape[0] == 1 and shape[1] <= NARROW
 
 
 def _is_inner(graph: Graph, name: str) -> bool:
@@ -213,13 +220,14 @@ def _use_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
 
     Other operations are returned unchanged.
     """
-    inputs = list(operation.inputs)
-    for number, operand in enumerate(inputs):
+    for number, operand in enumerate(operation.inputs):
         value = graph.values.get(operand.value)
         if value is not None and value.constant is None and narrow(graph, value.name):
             layout = operand.change_layout(atom=pixel_bytes(1, operand.layout.channels))
+            inputs = list(operation.inputs)
             inputs[number] = replace(operand, assigned=layout)
-    return replace(operation, inputs=tuple(inputs))
+            operation = replace(operation, inputs=tuple(inputs))
+    return operation
 
 
 # Geometry.
@@ -233,11 +241,10 @@ def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Ge
     if operation.output.assigned is None:
         return plain
     layout = operation.output.assigned
-    keys = {key: getattr(arch, key) for key in WORD_KEYS}
-    machine = Arch(isa=arch.isa, pe=arch.pe, **keys)
     mapping = dict(plain.fields).get(MAPPING.name, 0)
     packing = Packing(
-        plain=plain, atom=arch.memory.atom, piece=arch.memory.word, machine=machine,
+        plain=plain, atom=arch.memory.atom, piece=arch.memory.word,
+        machine=_keep_array(arch),
         kernel=operation.loops.kernel,
         mapping=mapping,
     )  # fmt: skip
@@ -261,6 +268,12 @@ def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Ge
     return replace(
         found, second="rows", weight_bytes=each, packing=replace(packing, second_bytes=each)
     )
+
+
+@lru_cache(maxsize=64)
+def _keep_array(arch: Arch) -> Arch:
+    """Return a machine with only the array and the memory sizes of ``arch``."""
+    return Arch(isa=arch.isa, pe=arch.pe, **{key: getattr(arch, key) for key in WORD_KEYS})
 
 
 def _split_into_atoms(nest: LoopNest, atom: int) -> LoopNest:

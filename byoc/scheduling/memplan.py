@@ -274,7 +274,7 @@ def own_gap(
     used = [
         (address // bank, -(-end // bank))
         for address, end, first, last, buffer in taken
-        if first <= until and last >= begin and buffer in beside
+        if buffer in beside and first <= until and last >= begin
     ]
     address = lowest
     while address + request.nbytes <= capacity:

@@ -297,7 +297,7 @@ class _Space:
         self._capacity = arch.sram_bytes
         self._alignment = arch.granule
         self._bank = arch.sram_bytes // arch.sram_banks
-        self._copied: dict[int, int] = {}
+        self._copies: dict[int, list[int]] = {}  # numbers of the added copies of each buffer
         placed = zip(requests, addresses, strict=True)
         taken = [
             Taken(address, address + request.nbytes, request.first, request.last, buffer)
@@ -372,18 +372,18 @@ class _Space:
         request = self.requests[fetch.buffer]
         address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)
         if request.beside:
-            alive = replace(request, first=position, last=last)
-            bank = self._bank
-            taken = [
-                one._replace(buffer=self._copied.get(one.buffer, one.buffer)) for one in self._taken
-            ]
-            address = own_gap(taken, alive, self._capacity, self._alignment, bank, address)
+            copied = [self._copies.get(buffer, ()) for buffer in request.beside]
+            beside = request.beside.union(*copied)
+            alive = replace(request, first=position, last=last, beside=beside)
+            address = own_gap(
+                self._taken, alive, self._capacity, self._alignment, self._bank, address
+            )
         end = address + request.nbytes
         if end > self._capacity:
             self.free = False
             self._failed += 1
             return False
-        self._copied[len(self.requests)] = fetch.buffer
+        self._copies.setdefault(fetch.buffer, []).append(len(self.requests))
         fetch.position = position
         fetch.place = len(self.requests)
         insort(self._taken, Taken(address, end, position, last, fetch.place))

@@ -124,6 +124,10 @@ class Rooms:
             for layer in layers
         ]
         self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
+        self._users: dict[str, list[int]] = {name: [] for name in self.lives}
+        for index, (sources, target) in enumerate(self._uses):
+            for name in self.lives.keys() & {*sources, target}:
+                self._users[name].append(index)
 
     def find_resident(
         self, index: int, residents: Collection[str], capacity: int
@@ -158,16 +162,18 @@ class Rooms:
         return list(accumulate(change[:-1]))
 
     def add_resident(
-        self, index: int, name: str, room: _Beside, residents: Collection[str]
-    ) -> _Beside:
-        """Update a layer's item of :meth:`list_beside` after ``name`` joined ``residents``.
+        self, name: str, rooms: Sequence[_Beside], residents: Collection[str]
+    ) -> list[_Beside]:
+        """Return items of :meth:`list_beside` updated after ``name`` joined ``residents``.
 
-        ``room`` is the item without ``name``, which is live at the layer.
+        ``rooms`` are the items without ``name``, of the layers at which it is live.
         """
-        sources, target = self._uses[index]
-        operand = name == target or name in sources
-        resident = self.find_operands(index, residents) if operand else room[0]
-        return resident, room[1] + self.lives[name].nbytes
+        life = self.lives[name]
+        found = [(resident, taken + life.nbytes) for resident, taken in rooms]
+        for index in self._users[name]:
+            at = index - life.first
+            found[at] = self.find_operands(index, residents), found[at][1]
+        return found
 
 
 def plan_layers(
@@ -266,22 +272,25 @@ class _Planner:
         for name, life in lives:
             self.residents[name] = life
             span = slice(life.first, life.last + 1)
-            indices = range(life.first, life.last + 1)
             rooms = self._places[span]
-            self._places[span] = [
-                self._rooms.add_resident(index, name, room, self.residents)
-                for index, room in zip(indices, rooms, strict=True)
-            ]
-            before = self.choices[span]
-            found = [self._choice(index) for index in indices]
-            chosen = [choice for choice in found if choice is not None]
-            if len(chosen) == len(found) and sum(c.cycles for c in chosen) <= sum(
-                c.cycles for c in before
-            ):
+            self._places[span] = self._rooms.add_resident(name, rooms, self.residents)
+            cycles = sum([choice.cycles for choice in self.choices[span]])
+            chosen = self._choose(life)
+            if chosen is not None and sum([choice.cycles for choice in chosen]) <= cycles:
                 self.choices[span] = chosen
             else:
                 del self.residents[name]
                 self._places[span] = rooms
+
+    def _choose(self, life: Life) -> list[TilingChoice] | None:
+        """Return the choices of the layers at which a buffer is live, or None if one has none."""
+        found = []
+        for index in range(life.first, life.last + 1):
+            choice = self._choice(index)
+            if choice is None:
+                return None
+            found.append(choice)
+        return found
 
     def _find_rooms(self) -> None:
         """Recompute each layer's resident operands and the bytes that residents take."""

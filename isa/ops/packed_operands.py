@@ -34,11 +34,8 @@ def compute_finishing_cycles(command: Command, outputs: int, arch: Arch) -> int:
 
 
 def list_table_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    return tuple(
-        words_of(arch).count(table.nbytes)
-        for table in list_tables(command)
-        if isinstance(table, Plain)
-    )
+    count = table_count(command)
+    return (words_of(arch).count(TABLE_BYTES * count),) if count else ()
 
 
 def list_planes(command: Command) -> tuple[OperandLayout, OperandLayout]:

@@ -257,6 +257,7 @@ class _Passes(NamedTuple):
         across: output columns per step.
         stripes: (count, steps) of the stripes.
         blocks: (count, words) of the blocks of a stripe, largest first.
+        channels: (count, output channels) of the parts of the result that blocks compute.
     """
 
     block: Block
@@ -264,6 +265,7 @@ class _Passes(NamedTuple):
     across: int
     stripes: tuple[tuple[int, int], ...]
     blocks: tuple[tuple[int, int], ...]
+    channels: tuple[tuple[int, int], ...]
 
 
 @lru_cache(maxsize=4096)
@@ -274,10 +276,18 @@ def _passes(product: ArrayProduct, arch: Arch) -> _Passes:
     """
     block = product_block(product, arch)
     across = _count_columns_per_step(product, block, arch)
-    stripes = _stripes(product, across, arch)
+    shape = product.weights
     return _Passes(
-        block, _reach(product, block, arch), across, stripes, tuple(_blocks(product, block, arch))
-    )
+        block, _reach(product, block, arch), across, _stripes(product, across, arch),
+        tuple(_blocks(product, block, arch)),
+        tuple(
+            [
+                (rounds * wide, groups * outputs)
+                for rounds, groups in _parts(shape.groups, block.groups)
+                for wide, outputs in _parts(shape.outputs, block.outputs)
+            ]
+        ),
+    )  # fmt: skip
 
 
 def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
@@ -285,7 +295,7 @@ def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
 
     Its results occupy the lanes for ``lanes`` cycles.
     """
-    _, (_, _, reach), _, stripes, blocks = _passes(product, arch)
+    _, (_, _, reach), _, stripes, blocks, _ = _passes(product, arch)
     array = sum(
         [
             many * count * max(steps * reach, load)
@@ -339,26 +349,21 @@ def product_words(product: ArrayProduct, arch: Arch, element: int) -> ProductWor
     Partial sums have as many words as int32 results.
     """
     words = words_of(arch)
-    shape = product.weights
-    block, reach, across, stripes, blocks = _passes(product, arch)
+    _, reach, across, stripes, blocks, channels = _passes(product, arch)
     a_row = stripes[0][1] if product.gapless else ceil_div(product.columns, across)
     fresh = across * product.stride * _atom(product, words)
-    stripe = reach.streams * sum(
-        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row))
-        for count, steps in stripes
-    )
-    written = sum(
-        count * words.count(steps * across * words.atom * element) for count, steps in stripes
-    )
-    records = 0
-    results = 0
-    for rounds, groups in _parts(shape.groups, block.groups):
-        for wide, outputs in _parts(shape.outputs, block.outputs):
-            records += rounds * wide * words.count(groups * outputs * arch.channel_record_bytes)
-            results += rounds * wide * words.surfaces(groups * outputs) * written
+    activations = written = records = results = 0
+    for count, steps in stripes:
+        activations += count * min(
+            steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row)
+        )
+        written += count * words.count(steps * across * words.atom * element)
+    for count, outputs in channels:
+        records += count * words.count(outputs * arch.channel_record_bytes)
+        results += count * words.surfaces(outputs) * written
     return ProductWords(
-        stripe * sum(many for many, _ in blocks),
-        sum(count for count, _ in stripes) * _weight_words(product, arch),
+        reach.streams * activations * sum([many for many, _ in blocks]),
+        sum([count for count, _ in stripes]) * _weight_words(product, arch),
         records, results,
     )  # fmt: skip
 
@@ -391,20 +396,15 @@ def product_bytes(product: ArrayProduct, arch: Arch) -> int:
     return words_of(arch).word * _weight_words(product, arch)
 
 
-@lru_cache(maxsize=4096)
 def _weight_words(product: ArrayProduct, arch: Arch) -> int:
     """Return the memory words of a product's weights, each read once.
 
     Each block of output channels begins with a new word.
     """
-    block, _, _, _, blocks = _passes(product, arch)
+    passes = _passes(product, arch)
     if product.computed:
-        return sum([count * load for count, load in blocks])
+        return sum([count * load for count, load in passes.blocks])
     shape = product.weights
     words = words_of(arch)
     taps = shape.inputs * shape.rows * shape.columns
-    return sum(
-        rounds * wide * words.count(groups * outputs * taps)
-        for rounds, groups in _parts(shape.groups, block.groups)
-        for wide, outputs in _parts(shape.outputs, block.outputs)
-    )
+    return sum([count * words.count(outputs * taps) for count, outputs in passes.channels])
