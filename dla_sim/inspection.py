@@ -224,6 +224,31 @@ def live_bytes(
     return cycles[moved], np.cumsum(deltas)[moved]
 
 
+def find_residents(
+    operands: Sequence[Operands], order: Sequence[int], times: CommandTimes
+) -> Mapping[int, int]:
+    """Return the commands that write the scratchpad, and when their bytes were last used.
+
+    This is the end of the last command that reads one of the bytes before it is overwritten, or of
+    the writing command itself. The arguments are those of :func:`live_bytes`.
+    """
+    pieces = _Pieces(operands)
+    writer = np.full(len(pieces.lengths), -1, dtype=np.int64)
+    used: dict[int, int] = {}
+    for number in order:
+        end = int(times.end[number])
+        for access in operands[number].reads:
+            for written in np.unique(writer[pieces.find_touched(access)]).tolist():
+                used[written] = end
+        for access in operands[number].writes:
+            where = pieces.find_touched(access)
+            if len(where):
+                writer[where] = number
+                used[number] = end
+    used.pop(-1, None)
+    return used
+
+
 MANY = 64
 """Number of pieces above which the changes of an access are summed at once.
 

@@ -88,8 +88,9 @@ def command(
         done.show(report_console(), "brief" if summary else "tables")
     else:
         done.show(report_console(SCREEN_COLUMNS), "screen")
-        if ending.advice and report.check.mismatches == 0 and report.hardware is None:
-            _say_advice(wanted, done)
+        if ending.advice and _can_advise(report) and place != results.STANDARD_OUTPUT:
+            done = _advise(wanted, done)
+            results.write(place, report_json(done.report))
         if not options.is_quiet():
             say("more: --all (every table), dla advise MODEL, dla report FILE, dla help TERM")
     if ending.html:
@@ -104,17 +105,25 @@ def command(
     return _status(report)
 
 
-def _say_advice(wanted: RunRequest, done: Result) -> None:
-    """Print gain and command of the best of a few changes, unless the program is long."""
-    from experiments.advise.advice import describe_first_changes
+def _can_advise(report: RunReport) -> bool:
+    """Return whether a run is right, simulated and short enough to time it on other machines."""
+    return (
+        report.check.mismatches == 0
+        and report.hardware is None
+        and report.totals.instructions <= MOST_INSTRUCTIONS
+    )
 
-    if done.report.totals.instructions > MOST_INSTRUCTIONS:
-        return
+
+def _advise(wanted: RunRequest, done: Result) -> Result:
+    """Print gain and command of the best of a few changes, and add them to the run's report."""
+    from experiments.advise.advice import measure_first_changes
+
     cycles = done.report.totals.cycles + done.report.host.estimated_cycles
     with options.stages() as progress:
-        found = list(describe_first_changes(wanted, done.package, cycles, progress))
-    for text in found:
-        say(text)
+        found = measure_first_changes(wanted, done.package, cycles, progress)
+    for change in found:
+        say(f"{change.saves:.1%} fewer cycles: {change.command}")
+    return replace(done, report=done.report.model_copy(update={"advice": found}))
 
 
 def _use_hardware(wanted: RunRequest) -> RunRequest:

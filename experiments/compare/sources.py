@@ -24,7 +24,7 @@ from experiments.compare.comparison import FIGURES, MILLISECONDS, RECORDED, Laye
 from experiments.figure import SHARE, values_of
 from experiments.golden.case import StoredCase
 from experiments.golden.store import INDEX, open_corpus
-from experiments.report.schema import Layer, RunReport
+from experiments.report.schema import SEPARATE_PART, Layer, RunReport
 from experiments.report.store import load_report, npy_bytes
 from experiments.running.inference import Inference, infer
 from experiments.running.network import Network, load_network, network_feeds
@@ -35,11 +35,6 @@ from isa.files import archive_bytes, write_atomically
 from isa.progress import Progress
 from isa.reading import array_of, file_fault, json_of, open_zip, zip_member
 
-SEPARATE_PART = ":requantise"
-"""Suffix of the layer name of a separate requantisation.
-
-Other schedules fuse the requantisation into the layer.
-"""
 _OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
 _FORM = f"write it as preset=NAME,isa=v1,memory-mode=flash,{_OPTIONS},KEY=VALUE"
 

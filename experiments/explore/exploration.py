@@ -180,7 +180,8 @@ def growth_chart(found: Exploration, reference: Pair) -> StepChart:
     unit = "share of the grid's" if compared and compared.grid_hypervolume else "share of the last"
     series = (Series("search", tuple(value / whole for value in grown), Style(BLUE)),)
     return StepChart(
-        "growth", "Hypervolume", 1, len(grown), series, limits, unit, "", "hypervolume",
+        "growth", "Hypervolume", tuple(range(len(grown) + 1)), series, limits, unit, "",
+        "hypervolume",
         f"points evaluated (of {found.grid_points} in the grid)", tuple(marks),
     )  # fmt: skip
 

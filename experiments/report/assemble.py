@@ -30,7 +30,8 @@ from dla_sim.presets import Preset
 from dla_sim.timing import Timing
 from experiments.cost.estimate import estimate, layer_energies, run_activity
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
-from experiments.report.figures import RegionRun, figures, occupancy, timeline
+from experiments.report.figures import RegionRun, figures, memory_map, occupancy, timeline
+from experiments.report.graph import GraphEdge
 from experiments.report.schema import (
     Bus,
     Compilation,
@@ -129,6 +130,7 @@ def assemble(
         units=machine.units,
         interface=port_entries(compiled.interface),
         placement=placement_entries(compiled.partition),
+        edges=graph_edges(compiled.partition.graph),
         host=host,
         end_to_end=end_to_end(compiled, host, cycles, hardware.timing.bus_bytes),
         check=check,
@@ -139,6 +141,7 @@ def assemble(
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
         timeline=timeline(runs, layers),
+        memory=memory_map(runs, layers),
         cost=costs
         and estimate(costs, hardware.arch, run_activity(traces.values(), hardware.main_memory)),
     )
@@ -255,6 +258,31 @@ def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:
             reason=entry.reason,
         )
         for entry in partition.placement
+    )
+
+
+def graph_edges(graph: Graph) -> tuple[GraphEdge, ...]:
+    """Return the tensors between the nodes of a network, in the order of their consumers.
+
+    A tensor without a producer comes from the application, one without a consumer goes to it.
+    Constants are omitted.
+    """
+    producers = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs}
+    consumed = [
+        (name, number)
+        for number, node in enumerate(graph.nodes)
+        for name in dict.fromkeys(node.inputs)
+        if name in producers or name in graph.inputs
+    ]
+    return tuple(
+        GraphEdge(
+            producer=producers.get(name),
+            consumer=consumer,
+            tensor=name,
+            dtype=graph.values[name].dtype,
+            shape=graph.values[name].shape,
+        )
+        for name, consumer in (*consumed, *((name, None) for name in graph.outputs))
     )
 
 

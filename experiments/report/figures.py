@@ -5,7 +5,7 @@ Regions run one after another: figures add up, peaks take the maximum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import is_constant_address
 from dla_sim.presets import Preset
 from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables
+from experiments.report.memory import MEMORY_BLOCKS, MemoryBlock, MemoryMap
 from experiments.report.schema import (
     OCCUPANCY_POINTS,
     TIMELINE_SPANS,
@@ -163,12 +164,8 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
     offset = 0
     for run in runs:
         trace = run.trace
-        operands = [
-            command.instruction.operands(command, run.program.arch) for command in trace.commands
-        ]
-        found, counts = live_bytes(
-            operands, completion_order(trace.workload, trace.times), trace.times
-        )
+        order = completion_order(trace.workload, trace.times)
+        found, counts = live_bytes(trace.prepared.operands, order, trace.times)
         changes += [np.array([offset], dtype=np.int64), offset + found]
         levels += [np.zeros(1, dtype=np.int64), counts]
         offset += trace.cycles
@@ -195,20 +192,113 @@ def _list_executed(
     runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]
 ) -> tuple[Int64, Int64, Int64]:
     """Return begin, end and layer of every command of a unit, in order of time."""
-    position = {(layer.region, layer.name): place for place, layer in enumerate(layers)}
     found = [np.zeros((3, 0), dtype=np.int64)]
     offset = 0
     for run in runs:
         trace = run.trace
         members = trace.workload.demands.by_unit[unit]
-        places = np.array(
-            [position.get((run.region, name), -1) for name in trace.labels.layers], dtype=np.int64
-        )
         times = (offset + trace.times.start[members], offset + trace.times.end[members])
-        found.append(np.stack([*times, places[trace.labels.layer[members]]]))
+        found.append(np.stack([*times, _index_layers(run, layers)[members]]))
         offset += trace.cycles
     begin, end, layer = np.concatenate(found, axis=1)
     return begin, end, layer
+
+
+def _index_layers(run: RegionRun, layers: Sequence[Layer]) -> Int64:
+    """Return the index in ``layers`` of each command's layer; -1 if none."""
+    position = {
+        layer.name: place for place, layer in enumerate(layers) if layer.region == run.region
+    }
+    labels = run.trace.labels
+    places = np.array([position.get(name, -1) for name in labels.layers], dtype=np.int64)
+    return places[labels.layer]
+
+
+def memory_map(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> MemoryMap | None:
+    """Return the tensors and tiles in the scratchpad over a run; None if it stays empty.
+
+    Tiles of one layer become one block if they overlap in addresses and in cycles.
+    """
+    blocks: list[MemoryBlock] = []
+    offset = 0
+    for run in runs:
+        tiles: dict[tuple[int, str], list[MemoryBlock]] = {}
+        for tile in _list_tiles(run, _index_layers(run, layers).tolist(), offset):
+            tiles.setdefault((tile.layer, tile.role), []).append(tile)
+        for found in tiles.values():
+            blocks += _merge_tiles(found)
+        offset += run.trace.cycles
+    if not blocks:
+        return None
+    ranked = sorted(range(len(blocks)), key=lambda number: (-blocks[number].byte_cycles, number))
+    kept = [blocks[number] for number in ranked[:MEMORY_BLOCKS]]
+    return MemoryMap(
+        blocks=tuple(sorted(kept, key=lambda block: (block.begin, block.address))),
+        omitted=len(blocks) - len(kept),
+        share=sum(block.byte_cycles for block in kept) / sum(one.byte_cycles for one in blocks),
+    )
+
+
+def _list_tiles(run: RegionRun, layers: Sequence[int], offset: int) -> Iterator[MemoryBlock]:
+    """Yield the scratchpad bytes that each command writes, in the order of the first cycles.
+
+    ``layers`` has the index of each command's layer, ``offset`` is the region's first cycle.
+    """
+    # imported lazily: only reports with a memory map need it
+    from dla_sim.inspection import find_residents
+
+    trace = run.trace
+    operands = trace.prepared.operands
+    start = trace.times.start.tolist()
+    ends = find_residents(operands, completion_order(trace.workload, trace.times), trace.times)
+    for number in sorted(ends, key=lambda one: (start[one], one)):
+        written = [access for access in operands[number].writes if access.space == "sram"]
+        loaded = [access.address for access in operands[number].reads if access.space == "dram"]
+        constant = is_constant_address(run.program, np.array(loaded, dtype=np.int64)).any()
+        source = trace.sources[number]
+        address = min(access.address for access in written)
+        yield MemoryBlock(
+            layer=layers[number],
+            role="weights" if constant else "input" if loaded else "result",
+            tile=0 if source is None else source.tile,
+            address=address,
+            bytes=max(access.end for access in written) - address,
+            begin=offset + start[number],
+            end=offset + ends[number],
+        )
+
+
+def _merge_tiles(tiles: Iterable[MemoryBlock]) -> list[MemoryBlock]:
+    """Merge the tiles of a tensor that meet and overlap in cycles.
+
+    They come in order of their first cycles.
+    """
+    done: list[MemoryBlock] = []
+    resident: list[MemoryBlock] = []
+    for tile in tiles:
+        done += [one for one in resident if one.end <= tile.begin]
+        resident = [one for one in resident if one.end > tile.begin]
+        meeting = [one for one in resident if _meet(one, tile)]
+        resident = [one for one in resident if one not in meeting]
+        merged = [*meeting, tile]
+        address = min(one.address for one in merged)
+        place = {
+            "address": address,
+            "bytes": max(one.address + one.bytes for one in merged) - address,
+            "end": max(one.end for one in merged),
+        }
+        first = min(merged, key=lambda one: one.begin)
+        resident.append(first.model_copy(update=place))
+    return done + resident
+
+
+def _meet(one: MemoryBlock, other: MemoryBlock) -> bool:
+    """Return whether two tiles of one tensor share addresses, or adjoin if they are results.
+
+    Loaded tiles that adjoin are the two halves of a double buffer.
+    """
+    low, high = sorted((one, other), key=lambda block: block.address)
+    return high.address < low.address + low.bytes + (one.role == "result")
 
 
 def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:

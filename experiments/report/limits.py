@@ -100,7 +100,7 @@ def whole(found: Figures | RunReport) -> Limit:
     return _limit("all layers", found.totals, parts)
 
 
-def most_expensive(found: Figures) -> tuple[Limit, ...]:
+def most_expensive(found: Figures | RunReport) -> tuple[Limit, ...]:
     """Return the limiters of the most expensive layers, most cycles first.
 
     Ties keep the order of the layers.

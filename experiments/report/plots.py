@@ -13,18 +13,20 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from experiments.figure import BYTES, brief
+from experiments.figure import BYTES, brief, measure
 from experiments.literal import literal
 from experiments.report.charts.model import (
     BLACK,
     BLUE,
     CYCLES,
     ORANGE,
+    TIME,
     VERMILION,
     BarChart,
     Gantt,
     Heat,
     Measure,
+    MemoryChart,
     Parallel,
     Picture,
     Roofline,
@@ -254,15 +256,14 @@ def draw_roofline(axes: Axes, chart: Roofline) -> None:
 
 def draw_steps(axes: Axes, chart: StepChart) -> None:
     """Draw levels over time, the first series as an area."""
-    edges = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
     for number, series in enumerate(chart.series):
-        _step(axes, series, edges, filled=number == 0)
+        _step(axes, series, chart.times, filled=number == 0)
     for number, (name, level) in enumerate(chart.limits):
         line = "--" if number == 0 else ":"
         axes.axhline(level, color=BLACK, linestyle=line, linewidth=1.3, label=name)
     for number, (name, time) in enumerate(chart.marks):
         axes.axvline(time, color=MARKS[number], linestyle="-.", linewidth=1.3, label=name)
-    axes.set_xlim(0, max([chart.total, *(time for _, time in chart.marks)]))
+    axes.set_xlim(0, max([chart.times[-1], *(time for _, time in chart.marks)]))
     axes.set_ylim(bottom=0)
     entries = len(chart.series) + len(chart.limits) + len(chart.marks)
     _finish(axes, chart.title, chart.across, f"{chart.axis} ({chart.unit})", entries)
@@ -392,7 +393,7 @@ def draw_spans(axes: Axes, chart: SpanChart) -> None:
     axes.set_yticks(range(len(chart.rows)), [plain(name) for name, _ in chart.rows])
     axes.set_ylim(len(chart.rows) - 0.4, -0.6)
     axes.set_xlim(0, chart.total)
-    _finish(axes, chart.title, "time (cycles)", "", len(chart.rows))
+    _finish(axes, chart.title, TIME, "", len(chart.rows))
 
 
 def draw_gantt(axes: Axes, chart: Gantt) -> None:
@@ -407,12 +408,40 @@ def draw_gantt(axes: Axes, chart: Gantt) -> None:
     axes.set_yticks(range(len(places)), [plain(name) for name in places])
     axes.set_ylim(len(places) - 0.4, -0.6)
     axes.set_xlim(0, chart.total)
-    _finish(
-        axes, chart.title, "time (cycles)", "", sum(name not in places for name, _ in chart.groups)
-    )
+    _finish(axes, chart.title, TIME, "", sum(name not in places for name, _ in chart.groups))
 
 
-def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
+def draw_memory(axes: Axes, chart: MemoryChart) -> None:
+    """Draw a memory map over time: a rectangle for each block of bytes."""
+    from matplotlib.collections import PolyCollection
+
+    size, unit = measure([chart.top])
+    for number, (name, style) in enumerate(chart.groups):
+        corners = [
+            [
+                (block.begin, block.address / size),
+                (block.end, block.address / size),
+                (block.end, (block.address + block.size) / size),
+                (block.begin, (block.address + block.size) / size),
+            ]
+            for block in chart.blocks
+            if block.group == number
+        ]
+        axes.add_collection(
+            PolyCollection(
+                corners,
+                facecolors=style.color,
+                edgecolors="white",
+                linewidths=0.4,
+                label=plain(name),
+            )
+        )
+    axes.set_xlim(0, chart.total)
+    axes.set_ylim(0, chart.top / size)
+    _finish(axes, chart.title, TIME, f"address ({unit})", len(chart.groups))
+
+
+def _step(axes: Axes, series: Series, edges: Sequence[float], filled: bool) -> None:
     color = series.style.color
     if filled:
         axes.stairs(series.values, edges, fill=True, color=color, alpha=0.5, label=series.name)
@@ -466,5 +495,6 @@ _DRAWINGS: dict[type, tuple[Callable[[Any], float], Callable[[Axes, Any], None]]
     Heat: (lambda chart: min(12.0, 1.6 + 0.45 * len(chart.rows)), draw_heat),
     Parallel: (lambda chart: 5.0, draw_parallel),
     StepChart: (lambda chart: 4.0, draw_steps),
+    MemoryChart: (lambda chart: 4.5, draw_memory),
 }
 """Height in inches of each kind of chart, and the function that draws it."""

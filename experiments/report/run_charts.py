@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from experiments.figure import BYTES, format_figure, measure
 from experiments.report.charts.model import (
@@ -18,6 +19,7 @@ from experiments.report.charts.model import (
     PARTS,
     PLACES,
     READ,
+    ROLES,
     SKY,
     UNKNOWN,
     WRITTEN,
@@ -25,7 +27,9 @@ from experiments.report.charts.model import (
     Chart,
     ChartSpan,
     Gantt,
+    MapBlock,
     Mark,
+    MemoryChart,
     Roofline,
     Series,
     SpanChart,
@@ -74,9 +78,8 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
         roofline(report),
         layer_traffic(report),
     )
-    over_time = (
-        found for found in (units_chart(report), occupancy_chart(report)) if found is not None
-    )
+    drawn = units_chart(report), occupancy_chart(report), memory_chart(report)
+    over_time = (found for found in drawn if found is not None)
     return (*first, *charts, *over_time, unit_causes(report))
 
 
@@ -212,7 +215,6 @@ def units_chart(report: RunReport) -> Gantt | None:
             rows.append((name, tuple(_list_host_activities(segments, place, len(groups)))))
             groups.append((name, style))
     rows += [(unit, tuple(_activities(report, unit, kinds))) for unit in found.units]
-    total = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
     note = (
         "Each span is a command."
         if found.window == 1
@@ -222,7 +224,12 @@ def units_chart(report: RunReport) -> Gantt | None:
     )
     note += " Very short spans are drawn as one; zoom in to see each. Colours are kinds of layers."
     return Gantt(
-        "unit-timeline", "Activity of every unit over time", tuple(groups), tuple(rows), total, note
+        "unit-timeline",
+        "Activity of every unit over time",
+        tuple(groups),
+        tuple(rows),
+        _count_cycles(report),
+        note,
     )
 
 
@@ -243,11 +250,11 @@ def _list_host_activities(
 def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[UnitActivity]:
     assert report.timeline is not None
     spans = report.timeline.units[unit]
-    later = _delays(report)
+    delays = _delays(report)
     for begin, end, active, commands, layer in zip(
         spans.begin, spans.end, spans.active, spans.commands, spans.layer, strict=True
     ):
-        delay = later[bisect_right(later, begin, key=lambda entry: entry[0]) - 1][1]
+        delay = _delay_at(delays, begin)
         of = report.layers[layer] if layer >= 0 else None
         group = 0 if of is None else kinds.index(of.kind)
         name = "" if of is None else of.name
@@ -275,6 +282,36 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
     return delays or [(0, 0)]
 
 
+def _delay_at(delays: Sequence[tuple[int, int]], cycle: int) -> int:
+    return delays[bisect_right(delays, cycle, key=lambda entry: entry[0]) - 1][1]
+
+
+def _count_cycles(report: RunReport) -> int:
+    """Return the cycles on the axis of the charts over time."""
+    return report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
+
+
+def _occupancy_steps(
+    report: RunReport, width: int, values: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield cycle and level of each step of a series that has a value for ``width`` cycles.
+
+    The level is 0 outside of the regions.
+    """
+    delays = _delays(report)
+    total = report.totals.cycles
+    cuts = sorted({*range(0, total, width), *(start for start, _ in delays if start < total)})
+    end = 0
+    for cut, following in pairwise([*cuts, total]):
+        delay = _delay_at(delays, cut)
+        if end < cut + delay:
+            yield end, 0
+        yield cut + delay, values[cut // width]
+        end = following + delay
+    if end < _count_cycles(report):
+        yield end, 0
+
+
 def occupancy_chart(report: RunReport) -> StepChart | None:
     """Return a chart of the scratchpad's live bytes over the run.
 
@@ -288,25 +325,68 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
         "highest used address": report.totals.sram_peak_bytes,
     }
     size, unit = measure(sizes.values())
-    peak = Series(
-        "maximum of the interval", tuple(value / size for value in found.peak_bytes), Style(SKY)
+    width = found.cycles_per_point
+    peak, mean = (
+        list(_occupancy_steps(report, width, values))
+        for values in (found.peak_bytes, found.mean_bytes)
     )
-    mean = Series(
-        "average of the interval", tuple(value / size for value in found.mean_bytes), Style(BLUE)
+    series = (
+        Series("maximum of the interval", tuple(level / size for _, level in peak), Style(SKY)),
+        Series("average of the interval", tuple(level / size for _, level in mean), Style(BLUE)),
     )
     limits = tuple(
         (f"{name} ({format_figure(value, BYTES)})", value / size) for name, value in sizes.items()
     )
     note = (
         "Bytes that were written and will be read again. Each step is an interval of "
-        f"{found.cycles_per_point:,} "
-        "cycles. Bytes that no command reads again are not counted, so the highest used address "
-        "can be larger."
+        f"{width:,} cycles. Bytes that no command reads again are not counted, so the highest "
+        "used address can be larger."
     )
     title = "SRAM occupancy over time"
-    total = report.totals.cycles
-    return StepChart(
-        "sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note
+    times = (*(cycle for cycle, _ in peak), _count_cycles(report))
+    return StepChart("sram-occupancy", title, times, series, limits, unit, note)
+
+
+def memory_chart(report: RunReport) -> MemoryChart | None:
+    """Return the memory map of the scratchpad over the run; None for older reports."""
+    found = report.memory
+    if found is None:
+        return None
+    delays = _delays(report)
+    roles = list(ROLES)
+    blocks = []
+    for block in found.blocks:
+        delay = _delay_at(delays, block.begin)
+        name = report.layers[block.layer].name if block.layer >= 0 else "no layer"
+        blocks.append(
+            MapBlock(
+                block.begin + delay,
+                block.end + delay,
+                block.address,
+                block.bytes,
+                roles.index(block.role),
+                f"{name}: {block.role}" + (f", tile {block.tile}" if block.tile else ""),
+                block.layer,
+            )
+        )
+    note = (
+        "Each rectangle is a tensor or a tile, from its first write to its last read. It spans "
+        "its lowest to its highest address, so rectangles of tensors with gaps can overlap. "
+    )
+    note += (
+        f"These are the {len(blocks):,} largest of {len(blocks) + found.omitted:,} rectangles, "
+        f"with {found.share:.1%} of all bytes × cycles."
+        if found.omitted
+        else "The map is complete."
+    )
+    return MemoryChart(
+        "memory-map",
+        "Memory map of the scratchpad over time",
+        tuple(ROLES.items()),
+        tuple(blocks),
+        _count_cycles(report),
+        report.totals.sram_peak_bytes,
+        note,
     )
 
 

@@ -30,8 +30,11 @@ from experiments.report.html import (
     table,
     table_place,
 )
+from experiments.report.limits import most_expensive
 from experiments.report.run_charts import PART_NAMES, run_charts
+from experiments.report.run_graph import network_graph
 from experiments.report.schema import UNITS, EndToEnd, Layer, RunReport
+from experiments.report.screen import limit_line, time_line
 from experiments.report.tables import (
     LAYER_COLUMNS,
     LAYER_FIGURES,
@@ -49,6 +52,16 @@ MOST_LAYERS = 12
 _WHOLE = ("end-to-end",)
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 _TABLE_NOTE = "Cycles on the CPU are estimates. A click on a layer shows it in every chart."
+_GRAPH_NOTE = (
+    "Each box is a node with the cycles of its layer; the bar below shows their parts. Boxes with "
+    "dashed edges run on the CPU; boxes on one ground are fused in bands. A click on a box shows "
+    "all figures of its layer. Drag or scroll to move; Ctrl and the wheel zoom. Keys: arrows, "
+    "Enter, +, -, and 0 for the whole graph."
+)
+_ADVICE_NOTE = (
+    "dla advise, with the arguments of this run, measures many more changes of the machine and the "
+    "compiler, and what they cost."
+)
 _HEADINGS = {
     "layer": ("layer", "text"),
     "on": ("on", "text"),
@@ -77,10 +90,15 @@ def run_page(report: RunReport) -> str:
         else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
     )
     timeline = [_place(drawn[name]) for name in _WHOLE if name in drawn]
-    summary = join_parts(
-        paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report), explain)
-    )
+    told = [("time", time_line(report)), ("limit", limit_line(report)), *total_lines(report)]
+    summary = join_parts(paragraph(machine_line(report)), *whole, *timeline, pairs(told, explain))
     sections = [Section("summary", "Summary", summary)]
+    if report.layers:
+        sections.append(Section("advice", "What limits it and what would help", _advice(report)))
+    graph = network_graph(report)
+    if graph is not None:
+        place = join_parts(paragraph(_GRAPH_NOTE), table_place("network-graph"))
+        sections.append(Section("network", "Network", place))
     if report.layers:
         places = (_place(drawn[name]) for name in _LAYERS)
         sections.append(Section("layers", "Layers", join_parts(CHOOSER, *places)))
@@ -97,9 +115,22 @@ def run_page(report: RunReport) -> str:
         )
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
-    return page(
-        f"{report.model}: run report", sections, _data(report, charts), ["gantt.js", "layers.js"]
-    )
+    data = _data(report, charts) | {"graph": graph}
+    scripts = ["gantt.js", "memory.js", "graph.js", "layers.js"]
+    return page(f"{report.model}: run report", sections, data, scripts)
+
+
+def _advice(report: RunReport) -> Html:
+    """Return the limiters of the most expensive layers, and the changes measured after the run."""
+    rows = [
+        (one.name, f"{one.cycles:,}", f"{one.cycles / report.totals.cycles:.1%}", one.sentence)
+        for one in most_expensive(report)
+    ]
+    parts = [table(("layer", "cycles", "share", "limit"), rows, (1, 2))]
+    if report.advice:
+        changes = [(f"{change.saves:.1%}", change.command) for change in report.advice]
+        parts.append(table(("fewer cycles", "command"), changes, (0,)))
+    return join_parts(*parts, paragraph(_ADVICE_NOTE))
 
 
 def _place(chart: Chart) -> Html:

@@ -29,6 +29,8 @@ from experiments.figure import (
     values_of,
 )
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
+from experiments.report.graph import GraphEdge
+from experiments.report.memory import MemoryMap
 from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Picojoules, Text, Word
 from isa.arch import flat
 from isa.instruction import KINDS
@@ -38,6 +40,11 @@ UNITS = ("LD", "EX", "ST")
 WITHIN = ("busy", "bus", "dram", "flash", "sram")
 """Causes of cycles in which a command executes; all other causes are waits before a command."""
 
+SEPARATE_PART = ":requantise"
+"""Suffix of the layer name of a separate requantisation.
+
+Other schedules fuse the requantisation into the layer.
+"""
 OCCUPANCY_POINTS = 512
 """Maximum number of points in the series of the scratchpad's occupancy."""
 TIMELINE_SPANS = 2048
@@ -388,6 +395,13 @@ class Timeline(Part):
     units: Mapping[str, Spans]
 
 
+class MeasuredChange(Part):
+    """Command that was measured after a run, and the share of the run's cycles that it saves."""
+
+    saves: Fraction
+    command: Text
+
+
 class Figures(Part):
     """Performance figures of a simulated run: totals, layers, and each unit's cycles by cause.
 
@@ -429,6 +443,7 @@ class RunReport(Part):
     units: Mapping[str, Mapping[str, Count]]
     interface: tuple[PortEntry, ...] = ()
     placement: tuple[PlacementEntry, ...]
+    edges: tuple[GraphEdge, ...] = ()
     host: Host
     end_to_end: EndToEnd | None = None
     check: Check
@@ -439,7 +454,9 @@ class RunReport(Part):
     compile: Compilation
     occupancy: Occupancy | None = None
     timeline: Timeline | None = None
+    memory: MemoryMap | None = None
     cost: Estimate | None = None
+    advice: tuple[MeasuredChange, ...] = ()
 
     def _repr_html_(self) -> str:
         rows = {
@@ -464,6 +481,13 @@ class RunReport(Part):
             _expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
         if self.timeline is not None:
             _check_timeline(self.timeline, self)
+        if self.memory is not None:
+            self.memory.check(self.totals.cycles, self.totals.sram_peak_bytes, len(self.layers))
+        _expect(
+            "the edges' nodes within the placement",
+            all(node < len(self.placement) for edge in self.edges for node in edge.nodes),
+            True,
+        )
         if self.end_to_end is not None:
             _expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
             _expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)

@@ -66,7 +66,7 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield from ((name, _cut(text)) for name, text in told if name in _SAMPLES)
     if report.end_to_end is not None:
         yield "end to end", end_to_end_line(report.end_to_end)
-    yield "time", _time_line(report)
+    yield "time", time_line(report)
     yield from (one for one in told if one[0] in _SPEED)
     if report.cost is not None:
         costs = (f"{name} {text.partition(' by ')[0]}" for name, text in cost_lines(report.cost))
@@ -82,7 +82,7 @@ def _warnings(report: RunReport) -> Iterator[tuple[str, Text]]:
         yield "warning", Text(text + last, style="yellow")
 
 
-def _time_line(report: RunReport) -> str:
+def time_line(report: RunReport) -> str:
     """Return the milliseconds of an inference and the inferences a second.
 
     They include the CPU and the transfers, which are estimates.

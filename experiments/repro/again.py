@@ -97,14 +97,17 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
         redirect_stderr(io.StringIO()) as said,
     ):
         again = Path(folder) / "again.json"
-        command_line([*words, "--json", str(again)])
+        command_line([*words, "--no-advice", "--json", str(again)])
         if not again.is_file():
             why = said.getvalue().strip().removeprefix("error: ")
             raise InputError(
                 f"{path}: its command '{before.command:.200}' gives no report any more: {why}"
             )
         after = load_report(again)
-    old, new = (flat(report.model_dump(mode="json", by_alias=True)) for report in (before, after))
+    old, new = (
+        flat(report.model_dump(mode="json", by_alias=True, exclude={"advice"}))
+        for report in (before, after)
+    )
     names = [name for name in dict.fromkeys((*old, *new)) if name not in _RUN_CONDITIONS]
     differing = [name for name in names if old.get(name) != new.get(name)]
     changes = (

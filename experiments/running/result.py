@@ -63,6 +63,7 @@ RUN = Presentation(
         "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization",
         "roofline": "roofline",
         "traffic": "layer-traffic", "timeline": "unit-timeline", "occupancy": "sram-occupancy",
+        "memory": "memory-map",
         "causes": "unit-causes",
     },
     nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to "

@@ -158,7 +158,8 @@ def memory_traffic(report: SystemReport) -> StepChart:
     series = (Series("slots granted", levels, Style(SKY)),)
     title = "Traffic of the memory over time"
     axis = "slots granted"
-    return StepChart("memory-traffic", title, width, report.cycles, series, limits, "%", note, axis)
+    times = tuple(width * number for number in range(len(levels) + 1))
+    return StepChart("memory-traffic", title, times, series, limits, "%", note, axis)
 
 
 def units_timeline(report: SystemReport) -> Gantt | None:

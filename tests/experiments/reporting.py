@@ -106,7 +106,7 @@ def with_scripts(value: Value) -> Value:
     if isinstance(value, str):
         found = SCRIPT
     elif isinstance(value, BaseModel):
-        kept = {"on", "schema_", "kind"}
+        kept = {"on", "schema_", "kind", "role"}
         found = value.model_copy(
             update={key: with_scripts(item) for key, item in value if key not in kept}
         )

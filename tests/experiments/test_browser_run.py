@@ -21,6 +21,7 @@ CHARTS = (
     "layer-traffic",
     "unit-timeline",
     "sram-occupancy",
+    "memory-map",
     "unit-causes",
 )
 HOSTILE = [

@@ -22,6 +22,7 @@ PICTURES = {
     "layer-traffic",
     "unit-timeline",
     "sram-occupancy",
+    "memory-map",
     "unit-causes",
 }
 
@@ -40,7 +41,7 @@ def pictures(folder: Path) -> set[str]:
 def test_page_and_pictures_beside_the_run(capsys: Capture) -> None:
     found = dla(capsys, "report", "a.json")
     assert (found.status, found.err) == (0, "")
-    assert found.out.endswith("page written to a-report/a.html\n8 images written to a-report\n")
+    assert found.out.endswith("page written to a-report/a.html\n9 images written to a-report\n")
     assert pictures(Path("a-report")) == PICTURES
     assert Path("a-report/a.html").read_text().startswith("<!DOCTYPE html>")
 

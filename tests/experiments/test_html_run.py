@@ -37,6 +37,7 @@ CHARTS = [
     "layer-traffic",
     "unit-timeline",
     "sram-occupancy",
+    "memory-map",
     "unit-causes",
 ]
 HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", 'quote" & $x_1^2$', "层", "a" * 200]
@@ -199,12 +200,13 @@ def test_names_cannot_leave_their_place() -> None:
 def test_reports_of_older_versions_have_a_page_too() -> None:
     report = tiny_run()
     layers = tuple(layer.model_copy(update={"breakdown": {}}) for layer in report.layers)
-    older = report.model_copy(update={"layers": layers, "occupancy": None})
+    unknown = {"occupancy": None, "memory": None, "edges": (), "advice": ()}
+    older = report.model_copy(update={"layers": layers, **unknown})
     assert [chart.identity for chart in run_charts(older)] == [
-        name for name in CHARTS if name != "sram-occupancy"
+        name for name in CHARTS if name not in ("sram-occupancy", "memory-map")
     ]
     assert sum(layer_cycles(older).series[0].values) == report.totals.cycles
-    assert "sram-occupancy" not in Page(run_page(older)).ids
+    assert not {"sram-occupancy", "memory-map", "network"} & set(Page(run_page(older)).ids)
 
 
 def test_a_run_without_layers_has_a_page() -> None:

@@ -106,7 +106,7 @@ def test_command_repeats_the_run(capsys: Capture) -> None:
         "--emulate-depthwise"
     )
     assert report.command == words
-    assert dla(capsys, *words.split()[1:], "--json", "again.json").status == 0
+    assert dla(capsys, *words.split()[1:], "--no-advice", "--json", "again.json").status == 0
     assert RunReport.model_validate_json(Path("again.json").read_text()) == report
 
 

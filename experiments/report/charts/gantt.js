@@ -2,6 +2,7 @@
 
 const LEAST_CYCLES = 16; // What is shown at the closest.
 const gantt = { range: null };
+const timeFigures = DATA.figures.filter((figure) => figure.time); // They show the same cycles below each other.
 
 // The number of the first activity of a row that ends after a time.
 function firstAfter(row, time) {
@@ -81,21 +82,24 @@ function ganttTraces(figure, width) {
   return traces;
 }
 
-function drawGantt(figure) {
+// A chart over time, in the range of all of them.
+function drawTimed(figure) {
   gantt.range ??= [0, figure.total];
   const layout = copy(figure.layout);
   layout.xaxis.range = gantt.range;
-  draw(figure.id, ganttTraces(figure, document.getElementById(figure.id).clientWidth), layout);
+  const width = document.getElementById(figure.id).clientWidth - layout.margin.l - layout.margin.r;
+  draw(figure.id, figure.rows ? ganttTraces(figure, width) : figure.blocks ? memoryTraces(figure, width) : figure.data, layout);
+  if (!figure.rows) return;
   const [from, to] = gantt.range.map((time) => grouped(Math.round(time)));
   document.getElementById("gantt-range").textContent = `cycles ${from} to ${to} of ${grouped(figure.total)}`;
 }
 
-// Show these cycles, as near as the run has them.
+// Show these cycles in all charts over time, as near as the run has them.
 function showCycles(figure, from, to) {
   const width = Math.min(figure.total, Math.max(LEAST_CYCLES, to - from));
   const begin = Math.max(0, Math.min(from + (to - from - width) / 2, figure.total - width));
   gantt.range = [begin, begin + width];
-  drawGantt(figure);
+  timeFigures.forEach(drawTimed);
 }
 
 // Buttons for what the mouse does, and a list of layers to go to.
@@ -127,11 +131,13 @@ function addGanttTools(figure) {
   document.getElementById(figure.id).before(element("div", { className: "choices" }, group, list, range));
 }
 
-function startGantt(figure) {
-  const place = document.getElementById(figure.id);
-  place.on("plotly_relayout", (change) => {
-    if ("xaxis.range[0]" in change) showCycles(figure, change["xaxis.range[0]"], change["xaxis.range[1]"]);
-    else if (change["xaxis.autorange"]) showCycles(figure, 0, figure.total);
-  });
-  place.on("plotly_click", ({ points: [{ customdata }] }) => customdata >= 0 && choose(customdata));
+function startTimed() {
+  for (const figure of timeFigures) {
+    const place = document.getElementById(figure.id);
+    place.on("plotly_relayout", (change) => {
+      if ("xaxis.range[0]" in change) showCycles(figure, change["xaxis.range[0]"], change["xaxis.range[1]"]);
+      else if (change["xaxis.autorange"]) showCycles(figure, 0, figure.total);
+    });
+    if (figure.rows || figure.blocks) place.on("plotly_click", ({ points: [{ customdata }] }) => customdata >= 0 && choose(customdata));
+  }
 }

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable
 from math import log10
 from typing import Any
 
+from experiments.figure import measure
 from experiments.literal import escape_html
 from experiments.report.charts.model import (
     BLACK,
     CYCLES,
+    TIME,
     BarChart,
     Chart,
     Gantt,
+    MemoryChart,
     Roofline,
     Series,
     SpanChart,
@@ -26,6 +29,8 @@ LEAST_PIXELS = 110
 """Minimum height of a plot of bars, in pixels."""
 ROW_PIXELS = 19
 """Height of a row with one bar, in pixels."""
+TIME_MARGIN = 84
+"""Left margin of charts over time, in pixels."""
 MARGIN_PIXELS = 118
 """Height of a chart without its plot, in pixels.
 
@@ -189,7 +194,8 @@ def _roofline(chart: Roofline) -> Figure:
         )
     horizontal = _logarithmic("MACs per byte of DRAM traffic", left, end)
     vertical = _logarithmic("MACs per cycle", bottom, chart.macs_per_cycle * 2)
-    return {"data": data, "layout": layout(horizontal, vertical, 400), "layers": True}
+    drawn = layout(horizontal, vertical, 400)
+    return {"data": data, "layout": drawn, "layers": True, "named": True}
 
 
 def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
@@ -212,9 +218,8 @@ def _roofline_text(mark: Any) -> str:
 
 
 def _steps(chart: StepChart) -> Figure:
-    times = [round_value(number * chart.width) for number in range(len(chart.series[0].values))] + [
-        chart.total
-    ]
+    times = [round_value(time) for time in chart.times]
+    total = times[-1]
     data = [
         _step_line(series, chart.unit, times, filled=number == 0)
         for number, series in enumerate(chart.series)
@@ -222,15 +227,27 @@ def _steps(chart: StepChart) -> Figure:
     top = max((value for series in chart.series for value in series.values), default=0)
     for place, (name, level) in enumerate(chart.limits):
         dash = "dot" if place else "dash"
-        data.append(_plain_line(name, [0, chart.total], [level, level], dash))
+        data.append(_plain_line(name, [0, total], [level, level], dash))
     data += [_plain_line(name, [time, time], [0, top], "dashdot") for name, time in chart.marks]
-    horizontal = {"title": axis_title(chart.across), "range": [0, chart.total], "tickformat": "~s"}
+    horizontal = {"title": axis_title(chart.across), "range": [0, total], "tickformat": "~s"}
     vertical = {
         "title": axis_title(f"{chart.axis} ({chart.unit})"),
         "rangemode": "tozero",
         "tickformat": ",",
     }
-    return {"data": data, "layout": layout(horizontal, vertical, 290)}
+    made = {"data": data, "layout": layout(horizontal, vertical, 290)}
+    return _share_time_axis(made, total) if chart.across == TIME else made
+
+
+def _share_time_axis(made: Figure, total: float) -> Figure:
+    """Give a figure the time axis that all charts over time share.
+
+    Equal left margins put equal cycles below each other.
+    """
+    made["layout"]["margin"]["l"] = TIME_MARGIN
+    made["layout"]["xaxis"] |= {"title": axis_title(TIME), "range": [0, total], "tickformat": "~s"}
+    made["layout"]["yaxis"] |= {"automargin": False, "fixedrange": True}
+    return made | {"time": True, "total": total}
 
 
 def _plain_line(name: str, across: list[float], up: list[float], dash: str) -> dict[str, Any]:
@@ -266,7 +283,7 @@ def _spans(chart: SpanChart) -> Figure:
     ]
     names = [escape_html(name) for name, _ in chart.rows]
     horizontal = {
-        "title": axis_title("time (cycles)"),
+        "title": axis_title(TIME),
         "range": [0, chart.total],
         "tickformat": "~s",
     }
@@ -295,26 +312,42 @@ def _gantt(chart: Gantt) -> Figure:
             {"name": name, "label": places}
             | {key: [getattr(span, key) for span in spans] for key in keys}
         )
-    horizontal = {
-        "title": axis_title("time (cycles)"),
-        "range": [0, chart.total],
-        "tickformat": "~s",
-    }
     vertical: dict[str, Any] = {"tickmode": "array", "tickvals": list(range(len(rows)))}
     vertical |= {"ticktext": [row["name"] for row in rows]}
-    vertical |= {"showgrid": False, "fixedrange": True, "range": [len(rows) - 0.4, -0.6]}
-    return {
+    vertical |= {"showgrid": False, "range": [len(rows) - 0.4, -0.6]}
+    made = {
         "data": [],
-        "layout": layout(horizontal, vertical, 44 * len(rows))
-        | {"barmode": "overlay", "showlegend": True},
+        "layout": layout({}, vertical, 44 * len(rows)) | {"barmode": "overlay", "showlegend": True},
         "groups": [
             {"name": name, "color": style.color, "text": style.text} for name, style in chart.groups
         ],
         "rows": rows,
         "labels": [{"text": text, "layer": layer} for text, layer in labels],
-        "total": chart.total,
         "noun": chart.noun,
     }
+    return _share_time_axis(made, chart.total)
+
+
+def _memory(chart: MemoryChart) -> Figure:
+    """Return a memory map's axes, and its blocks as columns of numbers.
+
+    The page's script draws the visible part.
+    """
+    size, unit = measure([chart.top])
+    vertical = {"title": axis_title(f"address ({unit})"), "range": [0, chart.top / size]}
+    made = {
+        "data": [],
+        "layout": layout({}, vertical, 320) | {"barmode": "overlay", "showlegend": True},
+        "groups": [
+            {"name": name, "color": style.color, "text": style.text} for name, style in chart.groups
+        ],
+        "blocks": {
+            key: [getattr(block, key) for block in chart.blocks]
+            for key in ("begin", "end", "address", "size", "group", "label", "layer")
+        },
+        "size": size,
+    }
+    return _share_time_axis(made, chart.total)
 
 
 def _step_line(series: Series, unit: str, times: Iterable[float], filled: bool) -> dict[str, Any]:
@@ -347,4 +380,5 @@ _MAKERS: dict[type, Callable[[Any], Figure]] = {
     Gantt: _gantt,
     Roofline: _roofline,
     StepChart: _steps,
+    MemoryChart: _memory,
 }

@@ -52,7 +52,7 @@ function inPercent(traces) {
 }
 
 function drawFigure(figure, layers) {
-  if (figure.rows) return drawGantt(figure);
+  if (figure.time) return drawTimed(figure);
   const layout = copy(figure.layout);
   const longest = innerWidth < NARROW ? 16 : 34;
   if (!figure.layers) return draw(figure.id, figure.data, layout);
@@ -65,7 +65,47 @@ function drawFigure(figure, layers) {
   }
   const percent = figure.parts && state.percent;
   if (percent) Object.assign(layout.xaxis, { title: { text: "% of the layer's cycles", standoff: 8 }, range: [0, 100] });
-  draw(figure.id, (percent ? inPercent(figure.data) : figure.data).map((trace) => subset(trace, places)), layout);
+  const data = (percent ? inPercent(figure.data) : figure.data).map((trace) => subset(trace, places));
+  draw(figure.id, data, layout);
+  if (figure.named) nameMarks({ id: figure.id, data });
+}
+
+const [NAME_PIXELS, NAME_HEIGHT, MARK_PIXELS] = [6.6, 15, 9]; // A letter and a line of a name, and half a mark with its edge.
+
+// Name the marks of a chart, the most expensive layers first, where a name meets no other name, no mark and no roof.
+function nameMarks({ id, data }) {
+  const place = document.getElementById(id);
+  const { xaxis, yaxis } = place._fullLayout;
+  const at = ({ x, y }, index) => [xaxis.d2p(x[index]), yaxis.d2p(y[index])];
+  const [roofs, ...kinds] = data;
+  const marks = kinds.flatMap((trace) => trace.customdata.map((layer, index) => ({ layer, trace, index, place: at(trace, index) })));
+  const around = ([x, y], far) => ({ left: x - far, right: x + far, top: y - far, bottom: y + far });
+  const seen = marks.filter(({ place: [x, y] }) => x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length);
+  const taken = seen.map((mark) => around(mark.place, MARK_PIXELS - 1));
+  roofs.x.slice(1).forEach((_, index) => {
+    const [[x, y], [endX, endY]] = [at(roofs, index), at(roofs, index + 1)];
+    const steps = Math.ceil(Math.hypot(endX - x, endY - y) / 4);
+    for (let step = 0; step <= steps; step += 1) taken.push(around([x + ((endX - x) * step) / steps, y + ((endY - y) * step) / steps], 2));
+  });
+  const meets = (box) => taken.some((one) => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom);
+  const within = ({ left, right, top, bottom }) => left >= 0 && right <= xaxis._length && top >= 0 && bottom <= yaxis._length;
+  const annotations = [];
+  for (const { layer, trace, index, place: [x, y] } of seen.sort((one, other) => DATA.weights[other.layer] - DATA.weights[one.layer])) {
+    const name = shortened(DATA.layers[layer].name, 24);
+    const wide = name.length * NAME_PIXELS + 4;
+    const corners = [[x + MARK_PIXELS, y - NAME_HEIGHT / 2], [x - MARK_PIXELS - wide, y - NAME_HEIGHT / 2],
+      [x - wide / 2, y - MARK_PIXELS - NAME_HEIGHT], [x - wide / 2, y + MARK_PIXELS],
+      [x + 4, y + MARK_PIXELS], [x - 4 - wide, y + MARK_PIXELS], [x + 4, y - MARK_PIXELS - NAME_HEIGHT], [x - 4 - wide, y - MARK_PIXELS - NAME_HEIGHT]];
+    const boxes = corners.map(([left, top]) => ({ left, top, right: left + wide, bottom: top + NAME_HEIGHT }));
+    const box = boxes.find((one) => within(one) && !meets(one));
+    if (!box) continue;
+    taken.push(box);
+    annotations.push({
+      x: Math.log10(trace.x[index]), y: Math.log10(trace.y[index]), text: escaped(name), showarrow: false, borderpad: 0, font: { size: 11 },
+      xanchor: "center", yanchor: "middle", xshift: box.left + wide / 2 - x, yshift: y - box.top - NAME_HEIGHT / 2,
+    });
+  }
+  Plotly.relayout(place, { annotations });
 }
 
 function showChosen() {
@@ -88,6 +128,7 @@ function choose(layer) {
 }
 
 let listed = null;
+let graph = null; // of the network, on the page of a run
 
 function update() {
   const layers = shownLayers();
@@ -95,6 +136,7 @@ function update() {
   document.getElementById("count").textContent = `${layers.length} of ${DATA.layers.length} layers`;
   showChosen();
   listed.refresh();
+  graph?.refresh(state.layer);
   if (!document.documentElement.dataset.drawn && !globalThis.Plotly) return;
   DATA.figures.filter((figure) => figure.layers).forEach((figure) => drawFigure(figure, layers));
 }
@@ -149,6 +191,7 @@ function drawAll() {
   if (DATA.layers.length) update();
 }
 
+if (DATA.graph) graph = networkGraph(document.getElementById("network-graph"), DATA.graph);
 if (DATA.layers.length) {
   addTools();
   addTable();
@@ -159,8 +202,10 @@ if (timeline) addGanttTools(timeline);
 redraws.push(drawAll);
 whenDrawable(() => {
   drawAll();
-  if (timeline) startGantt(timeline);
+  startTimed();
   for (const figure of DATA.figures.filter((one) => one.layers)) {
-    document.getElementById(figure.id).on("plotly_click", (event) => choose(event.points[0].customdata));
+    const place = document.getElementById(figure.id);
+    place.on("plotly_click", (event) => choose(event.points[0].customdata));
+    if (figure.named) place.on("plotly_relayout", (change) => Object.keys(change).some((key) => /^xaxis\.(auto)?range/.test(key)) && nameMarks(place));
   }
 });

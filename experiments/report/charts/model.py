@@ -17,7 +17,9 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
+BROWN = "#9A5B13"
 GREY = "#999999"
+DARK_GREY = "#666666"
 LIGHT = "#DDDDDD"
 
 Pattern = Literal["", "/", "\\", "x", "-", "|", "+", "."]
@@ -42,7 +44,7 @@ class Style:
     @property
     def text(self) -> str:
         """Colour of readable text on this style: black or white, whichever has more contrast."""
-        return "#FFFFFF" if self.color in (BLACK, BLUE) else BLACK
+        return "#FFFFFF" if self.color in (BLACK, BLUE, BROWN, DARK_GREY) else BLACK
 
 
 PARTS: dict[str, Style] = {
@@ -89,10 +91,20 @@ for the SRAM.
 
 PLACES: dict[str, tuple[str, Style]] = {
     "dla": ("accelerator", Style(BLUE)),
-    "cpu": ("CPU", Style(VERMILION, "x")),
-    "transfer": ("transfers", Style(GREY, "|")),
+    "cpu": ("CPU", Style(BROWN, "x")),
+    "transfer": ("transfers", Style(DARK_GREY, "|")),
 }
-"""Names and styles of the places where parts of a run take place."""
+"""Names and styles of the places where parts of a run take place.
+
+CPU and transfers have colours of their own, because the timeline also shows kinds of layers.
+"""
+
+ROLES: dict[str, Style] = {
+    "weights": Style(ORANGE, "/"),
+    "input": Style(SKY, "\\"),
+    "result": Style(GREEN, "-"),
+}
+"""Styles of the tensors in the scratchpad."""
 
 READ, WRITTEN = Style(SKY, "\\"), Style(VERMILION, "x")
 FIRST, SECOND = Style(GREY, "", "circle"), Style(BLUE, "/", "square")
@@ -113,6 +125,8 @@ def shorten_label(label: str, longest: int = LONGEST_LABEL) -> str:
     return f"{label[:front]}…{label[-(longest - 1 - front) :]}"
 
 
+TIME = "time (cycles)"
+"""Title of the axis of charts over time."""
 CYCLES = "cycles"
 """Unit of numbers of any size.
 
@@ -196,22 +210,21 @@ class Roofline:
 
 @dataclass(frozen=True)
 class StepChart:
-    """Step chart of levels over time; each level is constant for ``width`` cycles.
+    """Step chart of levels over time.
 
-    ``axis`` names the levels, ``across`` the time. ``limits`` are horizontal lines by name,
-    ``marks`` vertical lines.
+    ``times`` has the first cycle of each level, and last the end. ``axis`` names the levels,
+    ``across`` the time. ``limits`` are horizontal lines by name, ``marks`` vertical lines.
     """
 
     identity: str
     title: str
-    width: float
-    total: int
+    times: tuple[float, ...]
     series: tuple[Series, ...]
     limits: tuple[tuple[str, float], ...]
     unit: str
     note: str
     axis: str = "live bytes"
-    across: str = "time (cycles)"
+    across: str = TIME
     marks: tuple[tuple[str, float], ...] = ()
 
 
@@ -271,7 +284,40 @@ class Gantt:
     noun: str = ""
 
 
-Chart = BarChart | Roofline | StepChart | SpanChart | Gantt
+@dataclass(frozen=True)
+class MapBlock:
+    """Rectangle of a memory map: bytes from ``address`` on in the cycles ``[begin, end)``.
+
+    ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its
+    layer; -1 if none.
+    """
+
+    begin: int
+    end: int
+    address: int
+    size: int
+    group: int
+    label: str
+    layer: int
+
+
+@dataclass(frozen=True)
+class MemoryChart:
+    """Memory map over time: a rectangle for each block of bytes.
+
+    ``groups`` are the names and styles of the blocks. The highest address on the axis is ``top``.
+    """
+
+    identity: str
+    title: str
+    groups: tuple[tuple[str, Style], ...]
+    blocks: tuple[MapBlock, ...]
+    total: int
+    top: int
+    note: str
+
+
+Chart = BarChart | Roofline | StepChart | SpanChart | Gantt | MemoryChart
 """Charts that pages and images draw."""
 
 

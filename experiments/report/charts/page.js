@@ -79,7 +79,7 @@ addEventListener("resize", () => {
 });
 
 // Charts have the colours of the page: dark on a dark screen, light on paper.
-const INKS = { "#000000": "--text", "#FFFFFF": "--ground", "#E5E5E5": "--grid", "#F2F2F2": "--grid", "#595959": "--quiet" };
+const INKS = { "#000000": "--text", "#FFFFFF": "--ground", "#E5E5E5": "--grid", "#DDDDDD": "--line", "#F2F2F2": "--grid", "#595959": "--quiet" };
 
 const darkScreen = matchMedia("screen and (prefers-color-scheme: dark)");
 

@@ -7,7 +7,7 @@ dataTable(document.getElementById("task-table"), {
 });
 
 function drawFigure(figure) {
-  if (figure.rows) return drawGantt(figure);
+  if (figure.time) return drawTimed(figure);
   const layout = copy(figure.layout);
   const names = layout.yaxis.ticktext;
   if (names && innerWidth < NARROW) layout.yaxis.ticktext = names.map((name) => shortened(name, 16));
@@ -20,5 +20,5 @@ if (timeline) addGanttTools(timeline);
 redraws.push(drawAll);
 whenDrawable(() => {
   drawAll();
-  if (timeline) startGantt(timeline);
+  startTimed();
 });
