@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOT_COUNTED = (
     "not counted: leakage, clock tree, control, registers and wires between processing elements, "
-    "requantisation, activation and pooling arithmetic, the CPU"
+    "requantisation, activation and pooling arithmetic, the bus, the CPU"
 )
 """Note in every estimate: contributions that no cost table contains."""
 

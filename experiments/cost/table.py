@@ -176,13 +176,13 @@ class CostTable(_TablePart):
     energy: Energies
     area: Areas
 
-    @property
-    def area_note(self) -> str:
-        """Parts of a machine that its estimated area includes, and parts that it lacks."""
-        return (
-            f"mm² (estimate by {self.name}): processing elements and scratchpad; not included: the "
-            "bus, the host CPU, control, requantisation"
-        )
+
+def area_note(table: str) -> str:
+    """Return the parts of a machine that its estimated area includes, and parts that it lacks."""
+    return (
+        f"mm² (estimate by {table}): processing elements and scratchpad; not included: the bus, "
+        "the host CPU, control, requantisation"
+    )
 
 
 def table_names() -> list[str]:

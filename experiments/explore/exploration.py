@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiments.cost.table import area_note
 from experiments.explore.objectives import Objectives, hypervolume
 from experiments.explore.search import EvaluatedPoint
 from experiments.figure import format_figure
@@ -26,11 +27,10 @@ from experiments.report.charts.model import (
 )
 from experiments.report.plots import picture
 from experiments.report.shown import Presentation, Shown
-from experiments.report.terminal import Printed, ReportTable, line, plain_table
-from experiments.sweep.results import Pair
-
-if TYPE_CHECKING:
-    pass
+from experiments.report.terminal import Printed, ReportTable, line, plain_table, wrap_text
+from experiments.sweep.joint import Joint, joint_tables
+from experiments.sweep.joint import content as joint_content
+from experiments.sweep.results import AREA, Pair
 
 GOAL = 0.99
 """Share of the grid's hypervolume that counts as reaching the grid's front."""
@@ -60,7 +60,7 @@ class Exploration(Shown):
 
     The points are in the order of evaluation. ``settings`` are the columns that vary. ``reference``
     is the reference point of hypervolumes. ``grid`` has the objectives of all points of the grid if
-    it was run.
+    it was run. ``joint`` is the result over several networks, whose points are machines.
     """
 
     conditions: Mapping[str, Any]
@@ -72,6 +72,7 @@ class Exploration(Shown):
     reference: Pair | None
     comparison: GridComparison | None
     grid: tuple[Pair | None, ...]
+    joint: Joint | None = None
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
@@ -103,6 +104,7 @@ class Exploration(Shown):
                 "points_needed": compared.needed,
                 "points_needed_by_chance": compared.by_chance,
             },
+            **({} if self.joint is None else {"joint": joint_content(self.joint)}),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -231,11 +233,14 @@ def lines(found: Exploration) -> Iterator[str]:
         f"{len(found.front)} on the front"
     )
     yield from _comparison(found)
-    if any(objective.column.startswith("estimated_") for objective in found.objectives):
+    if found.joint is not None:
+        return
+    if {"energy", "area", "uJ", AREA} & {objective.name for objective in found.objectives}:
         yield (
             f"energy and area are estimates by the cost table {found.conditions['cost_table']} "
             "(docs/energy.md)"
         )
+        yield from wrap_text(area_note(found.conditions["cost_table"]))
     hosts = {point.row["host_nodes"] for point in found.front}
     if len(hosts) > 1:
         counts = " or ".join(str(count) for count in sorted(hosts))
@@ -276,9 +281,15 @@ def _lines(found: Exploration) -> Iterator[str]:
 
 
 def exploration_tables(found: Exploration) -> Iterator[Printed]:
-    """Yield the table of the Pareto front, and its comparison with the whole grid."""
-    yield front_table(found)
+    """Yield the table of the Pareto front, and its comparison with the whole grid.
+
+    Several networks have the table of their machines and the answer instead.
+    """
+    if found.joint is None:
+        yield front_table(found)
     yield from map(line, lines(found))
+    if found.joint is not None:
+        yield from joint_tables(found.joint)
 
 
 EXPLORATION = Presentation(

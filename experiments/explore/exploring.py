@@ -9,7 +9,8 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from experiments.cost.estimate import add_costs
@@ -25,11 +26,14 @@ from experiments.explore.objectives import (
 from experiments.explore.search import Evaluate, EvaluatedPoint, Proposal, search
 from experiments.running.declared import command_of
 from experiments.running.door import door
+from experiments.sweep.grid import Axes, Batch
+from experiments.sweep.joint import Joint, JointMachine, collect_joint
 from experiments.sweep.request import SAMPLERS, ExploreRequest
-from experiments.sweep.results import FlatRow, Pair, front
+from experiments.sweep.results import AREA, FlatRow, Pair, front
 from experiments.sweep.session import SweepSession, note_place, read_specification, results_file
 from experiments.sweep.spec import Spec
-from experiments.sweep.units import add_units
+from experiments.sweep.store import canonical
+from experiments.sweep.units import UNITS, add_units
 from isa.errors import InputError
 
 MARGIN = 1.1
@@ -134,14 +138,18 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
 
     Raise InputError, before any work is done, if the request cannot be explored.
     """
-    if len(spec.networks) != 1 or spec.goal is not None:
+    if len(spec.networks) != 1 and spec.goal is None:
         names = ", ".join(spec.networks)
         raise InputError(
-            f"networks: {names}; give one{' and leave out joint' if spec.goal is not None else ''}"
-            ", for a front compares points of one network: 'dla "
+            f"networks: {names}; give one, or add joint = true to search one machine for all; 'dla "
             "sweep' runs several, and 'dla report' of its results shows a front for each"
         )
-    parse_objectives(wanted.objectives)
+    alone = [one.name for one in _objectives(spec, wanted) if one.name not in UNITS]
+    if alone and spec.goal is not None:
+        raise InputError(
+            f"--objectives: {alone[0]} is a figure of one network; choose two of "
+            f"{', '.join(UNITS)} for several networks"
+        )
     if wanted.trials < 1:
         raise InputError(f"--trials is {wanted.trials}; it must be 1 or more")
     if wanted.sampler not in SAMPLERS:
@@ -151,11 +159,20 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
     return load_table(wanted.cost or DEFAULT_TABLE)
 
 
+def _objectives(spec: Spec, wanted: ExploreRequest) -> Objectives:
+    """Return the two objectives of an exploration; the default depends on the specification."""
+    usual = "cycles,area"
+    if spec.goal is not None:
+        usual = f"{spec.goal.objective if spec.goal.objective != AREA else 'ms'},{AREA}"
+    return parse_objectives(wanted.objectives or usual)
+
+
 def explore_requested(wanted: ExploreRequest) -> Exploration:
     """Search the grid of a specification for the best trade-offs of two objectives.
 
     ``dla explore`` calls this function. ``spec``, ``output``, ``workers`` and ``scheduler`` are
-    those of a sweep. ``objectives`` are two names (docs/sweeps.md), ``trials`` is the number of
+    those of a sweep. A joint specification searches one machine for several networks: its points
+    are machines. ``objectives`` are two names (docs/sweeps.md), ``trials`` is the number of
     points to evaluate, ``sampler`` and ``seed`` control proposals, and ``cost`` is the cost table
     of the estimates. ``grid`` True also runs the whole grid; None runs only small grids. ``stage``
     is called with a text for each step, ``report`` with the number of points found.
@@ -165,11 +182,7 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
     points. Raises InputError for bad input.
     """
     spec = read_specification(wanted)
-    table, objectives, stage = (
-        check(spec, wanted),
-        parse_objectives(wanted.objectives),
-        wanted.stage,
-    )
+    table, objectives = check(spec, wanted), _objectives(spec, wanted)
     command = command_of("explore", wanted)
     place = results_file(spec, wanted.output)
     with (
@@ -183,11 +196,15 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
             stage=wanted.stage,
         ) as session,
     ):
-        evaluate = _evaluator(session, table)
         grid = session.grid
-        stage(f"exploring {grid.points} points")
+        several = MachineEvaluator(session, spec, table)
+        evaluate = _evaluator(session, table) if spec.goal is None else several
+        axes = {**grid.axes, "network": spec.networks[:1]}
+        settings = tuple(name for name in grid.varied if name != "network")
+        points = grid.points // len(spec.networks)
+        wanted.stage(f"exploring {points} points")
         found = search(
-            grid.axes,
+            axes,
             evaluate,
             lambda row: costs(objectives, row),
             points=wanted.trials,
@@ -195,15 +212,17 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
             seed=wanted.seed,
             report=wanted.report,
         )
-        pairs = _whole_grid(session, wanted, evaluate)
+        joint = several.make_joint(point.row["key"] for point in found)
+        pairs = _whole_grid(session, wanted, evaluate, axes, objectives)
         conditions = {
             "command": command,
-            "network": spec.networks[0],
+            "network": ", ".join(spec.networks),
             "sampler": wanted.sampler,
             "seed": wanted.seed,
             "cost_table": table.name,
         }
-        return make_exploration(conditions, objectives, grid.varied, found, grid.points, pairs)
+        explored = make_exploration(conditions, objectives, settings, found, points, pairs)
+        return replace(explored, joint=joint)
 
 
 explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
@@ -219,14 +238,62 @@ def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
     return evaluate
 
 
+class MachineEvaluator:
+    """Evaluation of the machines of a joint specification."""
+
+    def __init__(self, session: SweepSession, spec: Spec, table: CostTable) -> None:
+        self._session, self._spec, self._table = session, spec, table
+        self._machines: dict[str, JointMachine] = {}
+
+    def __call__(self, choices: Sequence[Proposal]) -> list[FlatRow | None]:
+        """Run every network on the machines of ``choices``, and return a row for each machine."""
+        picked = [
+            [self._session.grid.pick({**choice, "network": name}) for name in self._spec.networks]
+            for choice in choices
+        ]
+        self._session.run(batch for batches in picked for batch in batches if batch is not None)
+        return [self._row([one for one in batches if one is not None]) for batches in picked]
+
+    def _row(self, batches: Sequence[Batch]) -> FlatRow | None:
+        found = self._collect(batches)
+        if found is None:
+            return None
+        (machine,) = found.machines
+        key = canonical({"preset": machine.preset, **machine.options.choices, **machine.settings})
+        self._machines.setdefault(key, machine)
+        return {
+            "key": key,
+            "status": "missed" if machine.missed else "ok",
+            "message": "; ".join(machine.missed),
+            **machine.shown,
+            **{name: machine.total(name) for name in UNITS},
+        }
+
+    def _collect(self, batches: Sequence[Batch]) -> Joint | None:
+        if not batches:
+            return None
+        at = self._session
+        return collect_joint(at.grid, at.packages, at.store, self._table, batches=batches)
+
+    def make_joint(self, keys: Iterable[str]) -> Joint | None:
+        """Return the joint result of the machines with these keys, or None for one network."""
+        if self._spec.goal is None or not self._machines:
+            return None
+        machines = tuple(self._machines[key] for key in keys)
+        return Joint(self._spec, self._spec.goal, self._table, machines)
+
+
 def _whole_grid(
-    session: SweepSession, wanted: ExploreRequest, evaluate: Evaluate
+    session: SweepSession,
+    wanted: ExploreRequest,
+    evaluate: Evaluate,
+    axes: Axes,
+    objectives: Objectives,
 ) -> tuple[Pair | None, ...] | None:
     """Run every point of the grid and return their pairs of objective values.
 
     The result is None if the grid is not to be run.
     """
-    axes = session.grid.axes
     points = session.grid.points
     combinations = math.prod(len(values) for values in axes.values())
     if wanted.grid is False or (
@@ -244,5 +311,4 @@ def _whole_grid(
         dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
     ]
     rows = {row["key"]: row for row in evaluate(choices) if row is not None}
-    objectives = parse_objectives(wanted.objectives)
     return tuple(costs(objectives, rows[key]) for key in sorted(rows))

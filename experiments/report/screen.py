@@ -69,8 +69,11 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield "time", time_line(report)
     yield from (one for one in told if one[0] in _SPEED)
     if report.cost is not None:
-        costs = (f"{name} {text.partition(' by ')[0]}" for name, text in cost_lines(report.cost))
-        yield "cost", ", ".join(islice(costs, 2))
+        costs = (
+            f"{name.partition(' (')[0]} {text.partition(' by ')[0]}"
+            for name, text in cost_lines(report.cost)
+        )
+        yield "cost", f"{', '.join(islice(costs, 2))}, estimates without bus and CPU"
     yield "limit", shorten(limit_line(report), LONGEST_LIMIT, placeholder=" ...")
 
 

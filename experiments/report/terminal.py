@@ -46,16 +46,19 @@ def line(text: str, style: str = "") -> Text:
     return Text(literal(text), style)
 
 
+def wrap_text(text: str, width: int = 80) -> list[str]:
+    """Return a text in lines that break only at spaces."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
 def command_lines(commands: Iterable[str], width: int = 80) -> list[str]:
     """Return shell commands, run one after another, in lines that a shell reads as one text."""
     found: list[str] = []
     for command in commands:
         words = (shlex.quote(word).replace(" ", "\0") for word in shlex.split(command))
         kept = re.sub(r"(--\S+) (?!--)", "\\1\0", " ".join(words))  # an option and its value
-        lines = wrap(
-            kept, width - 3, subsequent_indent="    ", break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
+        first, *rest = wrap_text(kept, width - 7)
+        lines = [first, *(f"    {text}" for text in rest)]
         found += [*(f"{text} \\" for text in lines[:-1]), f"{lines[-1]} &&"]
     return [text.replace("\0", " ") for text in "\n".join(found).removesuffix(" &&").split("\n")]
 

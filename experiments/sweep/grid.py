@@ -92,7 +92,7 @@ class Grid:
     """
 
     def __init__(self, spec: Spec) -> None:
-        self._spec = spec
+        self.spec = spec
         self.axes: Axes = {
             "network": spec.networks,
             "preset": tuple(spec.presets),
@@ -120,7 +120,7 @@ class Grid:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all batches; machines that differ only in scratchpad size follow each other."""
-        return self._batches(self.axes, self._spec.constraints)
+        return self._batches(self.axes, self.spec.constraints)
 
     def pick(self, choice: Mapping[str, Any]) -> Batch | None:
         """Return the sweep point with the values of ``choice``, and first values on other axes.
@@ -128,14 +128,14 @@ class Grid:
         The result is None if the constraints exclude the point.
         """
         fixed = {key: (choice.get(key, values[0]),) for key, values in self.axes.items()}
-        found = next(self._batches(fixed, self._spec.constraints), None)
+        found = next(self._batches(fixed, self.spec.constraints), None)
         return found if found is not None and len(found) else None
 
     def _count(self, constraints: Sequence[Constraint]) -> int:
         return sum(len(batch) for batch in self._batches(self.axes, constraints))
 
     def _batches(self, axes: Axes, constraints: Sequence[Constraint]) -> Iterator[Batch]:
-        timing = frozenset(self._spec.timing)
+        timing = frozenset(self.spec.timing)
         slow = {
             key: values for key, values in axes.items() if key not in timing and key != "preset"
         }
@@ -148,7 +148,7 @@ class Grid:
             for preset in axes["preset"]:
                 arch, base = self._machine(preset, chosen)
                 names = _names(
-                    {**chosen, "preset": preset}, arch, dict(self._spec.presets[preset].timing)
+                    {**chosen, "preset": preset}, arch, dict(self.spec.presets[preset].timing)
                 )
                 if all(constraint.is_satisfied(names) for constraint in outer):
                     parts = machines.setdefault(canonical(arch), (arch, []))[1]
@@ -167,7 +167,7 @@ class Grid:
         If axis ``isa`` gives a machine banked memory, its words are wide enough for the widest bus
         of the grid.
         """
-        base = self._spec.presets[preset]
+        base = self.spec.presets[preset]
         arch = base.arch.model_dump()
         for key, value in chosen.items():
             if key == "pe":
@@ -189,8 +189,8 @@ class Grid:
 
         It names a minimal set of constraints that excludes every point.
         """
-        guilty = list(self._spec.constraints)
-        for constraint in self._spec.constraints:
+        guilty = list(self.spec.constraints)
+        for constraint in self.spec.constraints:
             others = [other for other in guilty if other is not constraint]
             if not self._count(others):
                 guilty = others

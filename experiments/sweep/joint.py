@@ -13,17 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 from byoc.options import CompileOptions
 from dla_sim.presets import spell_setting
 from experiments.cost.estimate import add_costs
-from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
+from experiments.cost.table import DEFAULT_TABLE, CostTable, area_note, load_table
 from experiments.figure import format_figure
 from experiments.report.html import Section, join_parts, listing, paragraph, table
 from experiments.report.shown import Presentation, Shown
-from experiments.report.terminal import Printed, command_lines, line, plain_table
+from experiments.report.terminal import Printed, command_lines, line, plain_table, wrap_text
 from experiments.running.declared import command_of
 from experiments.running.given import RunRequest
 from experiments.sweep.charts import sweep_charts
@@ -175,7 +174,7 @@ class Joint(Shown):
     def presented(self) -> tuple[Any, Presentation]:
         return self, Presentation(
             lambda joint: (*_notes(joint), answer(joint)),
-            tables=_tables,
+            tables=joint_tables,
             records=_records,
             json=lambda joint: json.dumps(content(joint), indent=1) + "\n",
             charts=lambda joint: sweep_charts(machine_sweep(joint), _objectives(joint)),
@@ -200,14 +199,14 @@ def load_joint(path: Path, cost: str | None = None, where: str | None = None) ->
             limits = {name: (*known, limit) for name, known in spec.goal.limits.items()}
             spec = replace(spec, goal=replace(spec.goal, limits=limits))
         priced = load_table(cost or DEFAULT_TABLE)
-        joint = collect_joint(spec, manifest["packages"], store, priced, manifest["versions"])
+        joint = collect_joint(Grid(spec), manifest["packages"], store, priced, manifest["versions"])
     if joint is None or not joint.machines:
         raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
     return replace(joint, manifests=(manifest,), name=path.stem)
 
 
 def collect_joint(
-    spec: Spec,
+    grid: Grid,
     packages: Mapping[str, str],
     store: Store,
     cost: CostTable,
@@ -220,10 +219,10 @@ def collect_joint(
     that made the rows. ``batches`` are some points of the grid, by default all. Machines without a
     row are left out. The result is None unless the sweep is joint.
     """
+    spec = grid.spec
     goal = spec.goal
     if goal is None:
         return None
-    grid = Grid(spec)
     version = versions[PROJECT] if versions else compiler_version()
     sides = {
         f"pe.{side}"
@@ -275,7 +274,7 @@ def _measure(
 
 def _notes(joint: Joint) -> Iterator[str]:
     """Yield notes on the parts of the machine that the figures include and omit."""
-    yield joint.cost.area_note
+    yield area_note(joint.cost.name)
     host = (joint.best or joint.machines[0]).networks.items()
     cycles = ", ".join(f"{name} {one.host_cycles:,}" for name, one in host if one.host_cycles)
     missing = f"; not included: cycles of the CPU, about {cycles}" if cycles else ""
@@ -289,8 +288,9 @@ def answer(joint: Joint) -> str:
 
 
 def answer_lines(joint: Joint) -> Iterator[str]:
-    """Yield the answer in lines of at most 80 characters, commands on lines of their own."""
-    yield from wrap(_verdict(joint), 80, break_long_words=False, break_on_hyphens=False)
+    """Yield the notes and the answer in lines of at most 80 characters, commands apart."""
+    for text in (*_notes(joint), _verdict(joint)):
+        yield from wrap_text(text)
     if joint.best is not None:
         yield "run the best:"
         yield from command_lines(joint.commands(joint.best))
@@ -318,7 +318,7 @@ def _describe(joint: Joint, machine: JointMachine) -> str:
     return f"{machine.description or machine.preset} ({figures})"
 
 
-def _tables(joint: Joint) -> Iterator[Printed]:
+def joint_tables(joint: Joint) -> Iterator[Printed]:
     """Yield the table of the best machines, from the cheapest to the best, and the notes."""
     goal = joint.goal.objective
     each = _objectives(joint)[1]
@@ -336,7 +336,7 @@ def _tables(joint: Joint) -> Iterator[Printed]:
         shown.add_row(one.description, *row)
     if best:
         yield shown
-    yield from map(line, (*_notes(joint), *answer_lines(joint)))
+    yield from map(line, answer_lines(joint))
 
 
 def _records(joint: Joint) -> list[Mapping[str, Any]]:

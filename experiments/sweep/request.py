@@ -104,11 +104,12 @@ class ExploreRequest(Sweeping):
     ``grid`` None: also run the whole grid if it is small.
     """
 
-    objectives: str = field(
-        default="cycles,area",
+    objectives: str | None = field(
+        default=None,
         metadata=option(
             "--objectives",
-            "Minimise these two objectives, e.g. cycles,area (docs/sweeps.md).",
+            "Minimise these two objectives (docs/sweeps.md). Default: cycles,area, and ms,mm2 for "
+            "several networks.",
             metavar="A,B",
         ),
     )

@@ -282,7 +282,7 @@ def sweep_requested(wanted: SweepRequest) -> Swept:
         ) as session,
     ):
         tally = session.run_all(wanted.retry_failed, wanted.stage, wanted.report)
-        joint = collect_joint(checked, session.packages, session.store, table)
+        joint = collect_joint(session.grid, session.packages, session.store, table)
     return Swept(place, session.grid.points, tally, joint)
 
 

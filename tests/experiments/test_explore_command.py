@@ -159,9 +159,8 @@ def test_bad_input_is_refused_in_one_line(
     )
     two = written(tmp_path, 'networks = ["tiny.onnx", "digits-cnn"]', "two.toml")
     assert refused(str(two)) == (
-        "networks: tiny.onnx, digits-cnn; give one, for a front compares points of one network: "
-        "'dla sweep' runs "
-        "several, and 'dla report' of its results shows a front for each"
+        "networks: tiny.onnx, digits-cnn; give one, or add joint = true to search one machine for "
+        "all; 'dla sweep' runs several, and 'dla report' of its results shows a front for each"
     )
     assert refused("absent.toml").startswith("absent.toml: no such file")
     assert not (tmp_path / "runs").exists()

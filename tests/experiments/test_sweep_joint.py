@@ -252,8 +252,9 @@ def test_the_area_is_that_of_the_cost_table_and_says_what_it_lacks(
         note = (
             f"mm² (estimate by {cost}): processing elements and scratchpad; not included: the bus"
         )
-        assert note in found.out
-        assert "not included: cycles of the CPU, about digits-cnn 2,093" in found.out
+        printed = " ".join(found.out.split())
+        assert note in printed
+        assert "not included: cycles of the CPU, about digits-cnn 2,093" in printed
         head, row = (line.split(",") for line in Path("a.csv").read_text().splitlines()[:2])
         areas.append(float(row[head.index("mm2")]))
     assert areas[1] == pytest.approx(2 * areas[0])
@@ -324,10 +325,47 @@ def test_units_are_objectives_of_an_exploration(tmp_path: Path) -> None:
     assert {point.row["status"] for point in unknown.found} == {"ok"}
 
 
-def test_an_exploration_is_not_joint() -> None:
-    """It would ignore the limits."""
-    with pytest.raises(InputError, match=r"^networks: digits-cnn; give one and leave out joint, "):
-        explore({"joint": True, "networks": ["digits-cnn"], "constraints": ["ms < 5"]})
+@pytest.mark.parametrize("objectives", [None, "uJ,mm2"])
+def test_an_exploration_of_several_networks_finds_the_machine_of_a_pivot(
+    results: Path, objectives: str | None
+) -> None:
+    """With as many trials as machines it has evaluated all; its front is that of the sweep."""
+    found = explore(QUESTION, objectives=objectives, trials=36, output=results, workers=1)
+    assert found.joint is not None
+    assert len(found.joint.machines) == 36
+    times, areas = pivot(results, "ms"), pivot(results, "mm2")[NETWORKS[0]]
+    met = (times <= 5).all(axis=1) & (times["keyword-spotting"] <= 0.2) & (areas <= 1)
+    column = pivot(results, "ms" if objectives is None else "uJ")
+    total = sum(column[name] * weight for name, weight in WEIGHTS.items())[met]
+    rows = {tuple(point.row[name] for name in AXES): point for point in found.found}
+    assert {place: point.row["status"] == "ok" for place, point in rows.items()} == met.to_dict()
+    beaten = {
+        one
+        for one in total.index
+        for other in total.index
+        if (total[other], areas[other]) != (total[one], areas[one])
+        and total[other] <= total[one]
+        and areas[other] <= areas[one]
+    }
+    front = {tuple(point.row[name] for name in AXES) for point in found.front}
+    assert {(total[place], areas[place]) for place in front} == {
+        (total[place], areas[place]) for place in set(total.index) - beaten
+    }
+    swept = asked(results)
+    assert answer(found.joint) == answer(swept)
+    assert found.comparison is not None
+    assert found.comparison.share == 1.0
+    assert found.content()["joint"]["answer"] == answer(swept)
+
+
+def test_objectives_of_an_exploration_of_several_networks() -> None:
+    with pytest.raises(
+        InputError, match=r"^--objectives: cycles is a figure of one network; choose two of ms, ips"
+    ):
+        explore(QUESTION, objectives="cycles,mm2")
+    networks = {"networks": ["digits-cnn", "micro-speech"]}
+    with pytest.raises(InputError, match=r"^networks: .*; give one, or add joint = true to search"):
+        explore(networks)
 
 
 def test_tables_of_machines_are_for_joint_sweeps(
