@@ -241,16 +241,6 @@ and one more operand are three. The first number is used if all buffers fit.
 Measured: 2 alone: the same; none, too: -0.00 % (+0.00 %).
 """
 
-BANKS_APART = (4, 2)
-"""Numbers of equal parts of a bank that count as banks when buffers are placed again.
-
-The buffers are those of the best plan. Whole banks, two, four and more neighbours count as one
-bank, too. Only for banked memory and plans of few tiles.
-
-Measured on networks 33 and 217 of tests.e2e.random_networks: with four times the banks, placed with
-two to 16 neighbours as one: +4.8 %; with four times the memory, without parts: +5.6 %.
-"""
-
 # Other plans of a region.
 
 RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)

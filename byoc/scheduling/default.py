@@ -18,7 +18,6 @@ from byoc.estimate.account import least_cycles
 from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
-    BANKS_APART,
     BETTER,
     CLOSE,
     ENOUGH,
@@ -30,6 +29,7 @@ from byoc.estimate.constants import (
     MOST_OTHERS,
     MOST_TILES,
     NEAR,
+    QUEUE_DEPTH,
     REMEMBERED_PLANS,
     RESIDENT_SHARES,
     SIZES,
@@ -42,7 +42,7 @@ from byoc.scheduling.banding import stream_group
 from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.memplan import peak_bytes
-from byoc.scheduling.pipelining import pipeline_tiles
+from byoc.scheduling.pipelining import TIGHT, Spread, pipeline_tiles
 from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.residency import (
     LayerPlan,
@@ -143,26 +143,48 @@ def _finish_schedule(
 ) -> Scheduled:
     """Return the schedule of the best plan, with buffers placed to take the fewest cycles.
 
-    The candidates are the placement for this machine and those for other numbers of banks. Places
-    of a machine with fewer banks or less memory are among these, so more of them costs no cycles.
+    In banked memory, streams of few tiles are also made with buffers that share bytes and with
+    loads that wait in LD's queue.
     """
     memory = fresh()
     if context.loads.word_slots and best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
-        streamed = _stream(context, best.plan, memory)
-        banks = memory.arch.sram_banks
-        counts = [banks * parts for parts in BANKS_APART] + [
-            banks >> n for n in range(1, banks.bit_length())
-        ]
-        placed = [_place_plan(context, best.plan, memory, streamed, count) for count in counts]
+        plan = best.plan
+        stream = _stream(context, plan, memory)
+        placed = (
+            _place_plan(context, plan, memory, stream),
+            _place_plan(context, plan, memory, stream, Spread(1, 1)),
+            _place_apart(context, plan, memory, stream, 1),
+            _place_apart(context, plan, memory, stream, QUEUE_DEPTH),
+        )
         best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
     return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers())
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """Return a plan as a candidate with its schedule, or None if memory planning fails."""
-    return _place_plan(
-        context, plan, memory, _stream(context, plan, memory), memory.arch.sram_banks
-    )
+    stream = _stream(context, plan, memory)
+    if context.loads.word_slots and len(stream[0]) <= FEW_TILES:
+        return _place_apart(context, plan, memory, stream)
+    return _place_plan(context, plan, memory, stream)
+
+
+def _place_apart(
+    context: RegionContext,
+    plan: LayerPlan,
+    memory: Memory,
+    stream: tuple[list[TileSteps], list[int]],
+    queued: int = 0,
+) -> _Candidate | None:
+    """Return the schedule of a plan whose buffers take no bytes of one another, if all fit.
+
+    Commands then never wait for other uses of these bytes, and rarely for banks. Otherwise buffers
+    share bytes. The result is None if memory planning fails.
+    """
+    found = None
+    if sum([nbytes for _, nbytes in memory.scratch]) <= memory.arch.sram_bytes:
+        spread = Spread(len(stream[0]), queued, alone=True)
+        found = _place_plan(context, plan, memory, stream, spread)
+    return found or _place_plan(context, plan, memory, stream, Spread(0, queued))
 
 
 def _place_plan(
@@ -170,21 +192,21 @@ def _place_plan(
     plan: LayerPlan,
     memory: Memory,
     stream: tuple[list[TileSteps], list[int]],
-    banks: int,
+    spread: Spread = TIGHT,
 ) -> _Candidate | None:
-    """Return the schedule of a plan with buffers placed for ``banks`` banks.
+    """Return the schedule of a plan, or None if memory planning fails.
 
-    The result is None if memory planning fails.
+    ``spread`` is that of :func:`pipeline_tiles`.
     """
     streamed, cycles = stream
-    arch = memory.arch.model_copy(update={"sram_banks": banks})
+    arch = memory.arch
     plans = pipeline_tiles(
-        streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows
+        streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows, spread
     )
     if not plans:
         return None
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
-    rehearsed = [one.rehearse_stream(shared, context.loads, memory.arch) for one in plans]
+    rehearsed = [one.rehearse_stream(shared, context.loads, arch) for one in plans]
     found, best = min(zip(plans, rehearsed, strict=True), key=lambda pair: pair[1].cycles)
     choices = _to_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)

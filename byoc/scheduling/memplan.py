@@ -21,7 +21,7 @@ class Request:
     The buffer is live from step ``first`` to step ``last``, inclusive. ``apart``: commands read the
     buffer together with four other operands, but a bank serves only four (docs/machine.md, section
     2). ``beside``: indices of the requests that the same commands access; used if a bank serves one
-    operand at a time (section 12).
+    operand at a time (section 12). ``alone``: such a request prefers banks without live buffers.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Request:
     last: int
     apart: bool = False
     beside: frozenset[int] = frozenset()
+    alone: bool = False
 
 
 def plan(
@@ -266,25 +267,27 @@ def own_gap(
 ) -> int:
     """Return the lowest free address in banks that no buffer of ``request.beside`` uses.
 
-    If there is none, return ``lowest``.
+    A request ``alone`` gets one in banks that no live buffer uses, if there are any. If there is no
+    such address, return ``lowest``.
     """
     begin = request.first
     until = request.last
     beside = request.beside
-    used = [
-        (address // bank, -(-end // bank))
-        for address, end, first, last, buffer in taken
-        if buffer in beside and first <= until and last >= begin
-    ]
-    address = lowest
-    while address + request.nbytes <= capacity:
-        start = address // bank
-        end = -(-(address + request.nbytes) // bank)
-        shared = [last for first, last in used if first < end and start < last]
-        if not shared:
-            return address
-        behind = max(shared) * bank
-        address = lowest_gap(taken, request.nbytes, request.first, request.last, alignment, behind)
+    for alone in (True, False) if request.alone else (False,):
+        used = [
+            (address // bank, -(-end // bank))
+            for address, end, first, last, buffer in taken
+            if (alone or buffer in beside) and first <= until and last >= begin
+        ]
+        address = lowest
+        while address + request.nbytes <= capacity:
+            start = address // bank
+            end = -(-(address + request.nbytes) // bank)
+            shared = [last for first, last in used if first < end and start < last]
+            if not shared:
+                return address
+            behind = max(shared) * bank
+            address = lowest_gap(taken, request.nbytes, begin, until, alignment, behind)
     return lowest
 
 

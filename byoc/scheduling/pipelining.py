@@ -53,6 +53,22 @@ A plan that is the same there is valid for every larger scratchpad: if it separa
 ``apart`` although one bank holds everything, it also separates them in banks of any size."""
 
 
+class Spread(NamedTuple):
+    """Numbers of tiles and loads that keep the commands of neighbouring tiles apart.
+
+    ``unused``: tiles for which no buffer takes the bytes of one that was just used. ``queued``:
+    loads of later tiles that a tile issues although LD is still busy. ``alone``: buffers prefer
+    banks without other buffers.
+    """
+
+    unused: int = 0
+    queued: int = 0
+    alone: bool = False
+
+
+TIGHT = Spread()
+
+
 class Pipelined(NamedTuple):
     """Pipelined command stream with the scratchpad plan of its buffers.
 
@@ -89,6 +105,7 @@ def pipeline_tiles(
     bus: MemoryBus,
     apart: Collection[int] = (),
     windows: Collection[int] = (),
+    spread: Spread = TIGHT,
 ) -> tuple[Pipelined, ...]:
     """Return the steps of ``tiles`` in stream order with verified scratchpad plans.
 
@@ -103,12 +120,18 @@ def pipeline_tiles(
         bus: its bus to system memory.
         apart: buffers that commands read together with four other operands.
         windows: buffers that several loads fill, whose bytes no other buffer may use.
+        spread: how far apart commands of neighbouring tiles are.
     """
     together = (frozenset(list_used_buffers((step,))) for tile in tiles for step in tile.computes)
     beside = arch.memory.bank_conflicts(together)
     fetches = list_fetches(tiles)
     free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
-    demand = _Demand(tiles, cycles, fetches, free, lifetimes(tiles), scratch, apart, windows, {})
+    end = len(tiles) - 1
+    lives = {
+        buffer: (first, min(last + spread.unused, end))
+        for buffer, (first, last) in lifetimes(tiles).items()
+    }
+    demand = _Demand(tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, {})
     found = _pipeline_once(demand, arch, beside)
     if found is not None and not (beside and found.crowded):
         return (found,)
@@ -133,18 +156,19 @@ class _Demand(NamedTuple):
     scratch: Sequence[tuple[str, int]]
     apart: Collection[int]
     windows: Collection[int]
+    spread: Spread
     together: dict[int, tuple[int, ...] | None]
 
 
 def _pipeline_once(
     demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
 ) -> Pipelined | None:
-    tiles, cycles, fetches, free, lives, scratch, apart, windows, together = demand
+    tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, together = demand
     for fetch in fetches:
         fetch.reset()
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
-        requests = profile.requests(fetches, apart, beside)
+        requests = profile.requests(fetches, apart, beside, spread.alone)
         bank = arch.sram_bytes // arch.sram_banks
         scratchpad = arch.sram_bytes, arch.granule, bank
         one_operand = arch.memory.one_operand
@@ -164,7 +188,7 @@ def _pipeline_once(
         requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=arch.memory.one_operand
     )
     space = _Space(requests, addresses, arch, windows)
-    estimate = _run(tiles, cycles, fetches, space)
+    estimate = _run(tiles, cycles, fetches, space, spread.queued)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
     cues = tuple(_stream(tiles, fetches))
     crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
@@ -203,6 +227,7 @@ class _Profile:
         fetches: Sequence[BufferFetch],
         apart: Collection[int],
         beside: Mapping[int, frozenset[int]],
+        alone: bool,
     ) -> list[Request]:
         """Return a request for every buffer, from its first fetch to its last use.
 
@@ -218,6 +243,7 @@ class _Profile:
                 *self._lives.get(buffer, (0, 0)),
                 buffer in apart,
                 beside.get(buffer, frozenset()),
+                alone,
             )
             for buffer, (name, nbytes) in enumerate(self._scratch)
         ]
@@ -238,11 +264,15 @@ class _Profile:
 
 
 def _run(
-    tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[BufferFetch], space: _Space
+    tiles: Sequence[TileSteps],
+    cycles: Sequence[int],
+    fetches: Sequence[BufferFetch],
+    space: _Space,
+    queued: int,
 ) -> int:
     """Choose the tile and the scratchpad buffer of every fetch; return the stream's cycles.
 
-    The cycles are estimated.
+    The cycles are estimated. A tile issues up to ``queued`` loads although LD is busy.
     """
     clock = TileClock()
     head = 0
@@ -259,14 +289,15 @@ def _run(
         head = following
         stores = [Stored(step.slots, tuple(list_used_buffers((step,)))) for step in tile.stores]
         clock.compute(cycles[number], stores)
-        if clock.idle:
-            for fetch in _candidates(fetches, head, number):
-                if space.try_place(fetch, number):
-                    fetch.arrival = clock.load(fetch.cycles, fetch.release)
-                elif space.full:
-                    break
-                if not clock.idle:
-                    break
+        room = queued
+        for fetch in _candidates(fetches, head, number):
+            room -= not clock.idle
+            if room < 0:
+                break
+            if space.try_place(fetch, number):
+                fetch.arrival = clock.load(fetch.cycles, fetch.release)
+            elif space.full:
+                break
         clock.store(stores)
     return clock.end
 

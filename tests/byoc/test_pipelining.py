@@ -10,7 +10,7 @@ import pytest
 from byoc.estimate.bus import DEFAULT_BUS
 from byoc.operators.nest import RowTransfer
 from byoc.scheduling.memplan import check_plan
-from byoc.scheduling.pipelining import Pipelined, pipeline_tiles
+from byoc.scheduling.pipelining import TIGHT, Pipelined, Spread, pipeline_tiles
 from byoc.scheduling.stream import CommandStep, Pointer, StepSource, TileSteps, load, store
 from isa.arch import Arch
 from isa.instruction import Unit
@@ -100,6 +100,38 @@ def test_what_has_no_room_waits_for_the_last_use_of_its_buffer() -> None:
     assert found.cycles == 10_229 + 1_109 + 10
 
 
+def _computed(*reads: int) -> TileSteps:
+    """Compute on buffers without loads and stores."""
+    return TileSteps((), (_compute(*reads),), ())
+
+
+@pytest.mark.parametrize(("unused", "address"), [(0, 0), (1, 800), (2, 800)])
+def test_bytes_that_were_just_used_are_not_taken(unused: int, address: int) -> None:
+    """The second tile's buffer takes the first one's bytes only if no tile must pass before."""
+    tiles = [_computed(0), _computed(1), _computed(2)]
+    scratch = [("a", 800), ("b", 800), ("c", 800)]
+    arch = Arch(sram_bytes=4096, sram_banks=1, alignment=8)
+    (found,) = pipeline_tiles(
+        tiles, [10, 10, 10], scratch, arch, DEFAULT_BUS, spread=Spread(unused)
+    )
+    assert found.addresses[:2] == (0, address)
+    assert found.addresses[2] == (1600 if unused == 2 else 0)
+
+
+def test_loads_wait_in_the_queue_of_a_busy_unit() -> None:
+    """The second weights arrive after 10 cycles of the first tile, but are loaded beside it."""
+    scratch = [("input", 800), ("weights 0", WEIGHTS), ("weights 1", WEIGHTS)]
+    arch = Arch(sram_bytes=800 + 4 * WEIGHTS, sram_banks=1, alignment=8)
+    for spread, expected in (
+        (TIGHT, [("LD", 0), ("EX", 0), ("LD", 1), ("EX", 1), ("LD", 2), ("EX", 2)]),
+        (Spread(0, 1), [("LD", 0), ("EX", 0), ("LD", 1), ("LD", 2), ("EX", 1), ("EX", 2)]),
+    ):
+        (found,) = pipeline_tiles(
+            _tiles(2, 2), [10, 10, 10], scratch, arch, DEFAULT_BUS, spread=spread
+        )
+        assert _order(found) == expected
+
+
 def test_a_load_follows_the_store_of_what_it_reads() -> None:
     """Tile 1 waits for its load of the 800 bytes that tile 0 stores.
 
@@ -174,6 +206,7 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
     sizes = [int(size) for size in random.integers(64, 4000, slots)]
     tiles, wanted = _drawn_tiles(random, count, sizes)
     sizes.append(4000)
+    spread = Spread(seed % 3, seed % 4, alone=bool(seed % 2))
     arch = Arch(
         sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8,
         sram_banks=1,
@@ -181,7 +214,7 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
     )
     scratch = [(str(buffer), size) for buffer, size in enumerate(sizes)]
     (found,) = pipeline_tiles(
-        tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS
+        tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS, spread=spread
     )
     check_plan(found.requests, found.addresses, arch.sram_bytes, arch.alignment)
     memory = np.full(arch.sram_bytes, -1)
