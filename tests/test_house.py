@@ -36,6 +36,7 @@ ROOMS = {
         "explore",
         "tune",
         "systems",
+        "collection",
         "compare",
         "golden",
         "rtl",

@@ -39,6 +39,8 @@ PANELS = {
         "asm": "program:asm",
         "disasm": "program:disasm",
         "report": "report:command",
+        "runs": "runs:runs",
+        "serve": "runs:serve",
     },
     "Machines and schedules": {
         "sweep": "sweep:sweep",

@@ -141,19 +141,10 @@ def _status(report: RunReport) -> int:
 
     The status is 1 if accelerator and oracle differ. The difference goes to standard error.
     """
-    first = report.check.first
-    accuracy = report.accuracy
-    hardware = report.hardware
-    # it explains the differences that it causes in the results
-    if hardware is not None and hardware.first is not None:
-        say(f"difference: the hardware is not the simulator: {hardware.first}", file=sys.stderr)
-    elif first is not None:
-        say(f"difference: {first.message()}", file=sys.stderr)
-    elif accuracy is not None and accuracy.differences and report.check.vouched:
-        say(
-            f"difference: {accuracy.differences} of {accuracy.images} images have other outputs",
-            file=sys.stderr,
-        )
-    else:
+    from experiments.report.checks import find_difference
+
+    difference = find_difference(report.check, report.hardware, report.accuracy)
+    if not difference:
         return 0
+    say(f"difference: {difference}", file=sys.stderr)
     return 1

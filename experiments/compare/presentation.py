@@ -53,9 +53,11 @@ NO_MOVERS = "no layer's cycles changed"
 def comparison_tables(found: RunComparison) -> Iterator[Printed]:
     for words in side_lines(found):
         yield line(": ".join(words))
-    yield _table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found))
+    yield plain_table(
+        ("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found)
+    )
     figures = [(name, "right") for name in ("A", "B", "B - A", "change")]
-    yield _table(("total", "left"), *figures, rows=totals_rows(found))
+    yield plain_table(("total", "left"), *figures, rows=totals_rows(found))
     movers = found.movers
     yield (
         _layers_table(found, f"largest changes of {len(movers)}", movers[:MOVERS])
@@ -86,7 +88,7 @@ def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
     if found.has_values:
         yield "values", "", found.verdict, "", ""
     rows: list[tuple[str, str, Pair]] = [
-        (*_name_total(name), pair) for name, pair in found.totals.items()
+        (*name_total(name), pair) for name, pair in found.totals.items()
     ]
     rows += [(f"cycles of {kind}", "cycles", pair) for kind, pair in found.kinds.items()]
     for name, unit, (before, after) in rows:
@@ -96,10 +98,10 @@ def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
             if before is not None and after is not None:
                 gap = format_signed(after - before)
                 share = change(before, after) if unit != "%" else ""
-            yield name, _number(before, unit), _number(after, unit), gap, share
+            yield name, format_number(before, unit), format_number(after, unit), gap, share
 
 
-def _name_total(name: str) -> tuple[str, str]:
+def name_total(name: str) -> tuple[str, str]:
     """Return the displayed name and the unit of a figure of the whole run."""
     if name == MILLISECONDS:
         return "time", "ms"
@@ -107,7 +109,7 @@ def _name_total(name: str) -> tuple[str, str]:
     return figure.head, "%" if figure.unit == SHARE else figure.unit
 
 
-def _number(value: float | None, unit: str) -> str:
+def format_number(value: float | None, unit: str) -> str:
     """Format a figure with its unit for a table cell, or ``-`` if it is unknown."""
     if value is None:
         return "-"
@@ -160,8 +162,8 @@ def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
     cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
     before, after = layer.figures["cycles"]
     cells |= {
-        "cycles A": _number(before, ""),
-        "cycles B": _number(after, ""),
+        "cycles A": format_number(before, ""),
+        "cycles B": format_number(after, ""),
         "B - A": format_signed(layer.change),
     }
     cells["change"] = _SOLE.get(layer.values) or change(before or 0, after or 0)
@@ -176,7 +178,7 @@ def _arrow(pair: Pair) -> str:
     """
     if pair == (None, None):
         return ""
-    return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
+    return " → ".join(format_number(value, "") for value in dict.fromkeys(pair))
 
 
 def _layers_table(found: RunComparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
@@ -186,20 +188,11 @@ def _layers_table(found: RunComparison, heading: str, layers: Iterable[LayerPair
         (name, "left" if number < words else "right", _RANKS.get(name, 0))
         for number, name in enumerate(headings)
     ]
-    return _table(
+    return plain_table(
         (heading, "fold"),
         *columns,
         rows=[(layer.name, *layer_row(found, layer)) for layer in layers],
     )
-
-
-def _table(
-    *columns: tuple[str, str] | tuple[str, str, int], rows: Iterable[Sequence[str]]
-) -> ReportTable:
-    table = plain_table(*columns)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")

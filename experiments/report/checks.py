@@ -165,3 +165,15 @@ class Accuracy(Part):
     dla: Fraction
     images: Count
     differences: Count = 0
+
+
+def find_difference(check: Check, hardware: HardwareCheck | None, accuracy: Accuracy | None) -> str:
+    """Return the first difference between a run and its references; empty if there is none."""
+    # the hardware explains the differences that it causes in the results
+    if hardware is not None and hardware.first is not None:
+        return f"the hardware is not the simulator: {hardware.first}"
+    if check.first is not None:
+        return check.first.message()
+    if accuracy is not None and accuracy.differences and check.vouched:
+        return f"{accuracy.differences} of {accuracy.images} images have other outputs"
+    return ""

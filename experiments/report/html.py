@@ -18,6 +18,7 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from itertools import zip_longest
 from typing import Any, NewType
 
 from experiments.literal import escape_html
@@ -53,6 +54,28 @@ def page(
     ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as
     ``DATA``. Raises InputError if plotly is not installed.
     """
+    code = '"use strict";\n' + "\n".join(asset(name) for name in (*_SHARED, *scripts))
+    data_parts = (
+        f'<script type="application/json" id="data">{embed_json(data)}</script>'
+        f'<script type="application/gzip" id="plotly">{_pack_plotly()}</script>'
+    )
+    policy = _policy(asset("page.css"), (_plotly(), code))
+    return _document(title, sections, code, policy, _instead_of_sheets(), data_parts)
+
+
+def plain_page(title: str, sections: Sequence[Section], code: str = "", end: str = "") -> str:
+    """Return an HTML page without charts, with the HTML ``end`` below its sections.
+
+    Its ``code`` may fetch from the server of the page.
+    """
+    policy = f"{_policy(asset('page.css'), (code,))}; connect-src 'self'"
+    return _document(title, sections, code, policy, '<link rel="icon" href="data:,">', end)
+
+
+def _document(
+    title: str, sections: Sequence[Section], code: str, policy: str, head: str, end: str
+) -> str:
+    """Return an HTML page with the HTML ``head`` and ``end`` at the ends of its head and body."""
     links = "".join(
         f'<a href="#{section.identity}">{escape_html(section.heading)}</a>' for section in sections
     )
@@ -61,20 +84,16 @@ def page(
         f'id="{section.identity}"><h2>{escape_html(section.heading)}</h2>{section.body}</section>'
         for section in sections
     )
-    code = '"use strict";\n' + "\n".join(asset(name) for name in (*_SHARED, *scripts))
-    style = asset("page.css")
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{escape_html(title)}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, (_plotly(), code))}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
         'content="light dark">'
-        f"<style>{style}</style>"
-        f"{_instead_of_sheets()}</head><body>"
+        f"<style>{asset('page.css')}</style>"
+        f"{head}</head><body>"
         f"<header><h1>{escape_html(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
-        f'<script type="application/json" id="data">{embed_json(data)}</script>'
-        f'<script type="application/gzip" id="plotly">{_pack_plotly()}</script>'
-        f"<script>{code}</script></body></html>\n"
+        f"{end}<script>{code}</script></body></html>\n"
     )
 
 
@@ -146,18 +165,29 @@ def embed_json(data: Any) -> str:
 
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    numbers: Iterable[int] = (),
+    links: Sequence[str] = (),
 ) -> Html:
-    """Return an HTML table; the columns in ``numbers`` are aligned to the right."""
+    """Return an HTML table; the columns in ``numbers`` are aligned to the right.
+
+    The first cell of each row is a link to the address in ``links``, if there are any.
+    """
     right = set(numbers)
 
-    def cells(tag: str, row: Sequence[object]) -> str:
+    def cells(tag: str, row: Sequence[object], link: str = "") -> str:
+        texts = [escape_html(str(value)) for value in row]
+        if link:
+            texts[0] = f'<a href="{escape(link)}">{texts[0]}</a>'
         return "".join(
-            f"<{tag}{' class=number' if column in right else ''}>{escape_html(str(value))}</{tag}>"
-            for column, value in enumerate(row)
+            f"<{tag}{' class=number' if column in right else ''}>{text}</{tag}>"
+            for column, text in enumerate(texts)
         )
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{cells('td', row, link)}</tr>" for row, link in zip_longest(rows, links, fillvalue="")
+    )
     return Html(
         f"<div {_SCROLLS}><table><thead><tr>{cells('th', headings)}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -182,6 +182,13 @@ def _stack_words(heading: str) -> str:
     return heading.replace(" ", "\n")
 
 
-def plain_table(*columns: tuple[str, str] | tuple[str, str, int], title: str = "") -> ReportTable:
-    """Return an empty table of ``columns``, each a :class:`Column` or its parts."""
-    return ReportTable(tuple(Column(*column) for column in columns), title)
+def plain_table(
+    *columns: tuple[str, str] | tuple[str, str, int],
+    title: str = "",
+    rows: Iterable[Sequence[str]] = (),
+) -> ReportTable:
+    """Return a table of ``columns``, each a :class:`Column` or its parts, with the given rows."""
+    table = ReportTable(tuple(Column(*column) for column in columns), title)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -217,6 +217,12 @@ class Store:
         with self._clearly(), self._begin_transaction():
             return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
+    def count_statuses(self) -> dict[str, int]:
+        """Return the number of points with each status."""
+        with self._clearly():
+            counts = "SELECT status, count(*) FROM points GROUP BY status ORDER BY status"
+            return dict(self._connection.execute(counts))
+
     def forget(self, status: str) -> int:
         """Remove the results rows with the given status and return their number.
 

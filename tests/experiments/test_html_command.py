@@ -122,12 +122,17 @@ BAD = [
         "run 'dla run' again",
     ),
     (
-        ["a.json", "b.json"],
-        "dla report was given 2 files; give one file, or two runs with --compare",
+        [],
+        "runs: no such folder; 'dla run MODEL' and 'dla sweep SPEC.toml' make the folder runs, or "
+        "name another folder",
     ),
     (
         ["a.json", "--compare"],
-        "dla report was given 1 file; give two runs: dla report --compare A B",
+        "dla report --compare was given 1 file; give two or more runs",
+    ),
+    (
+        ["a.json"] * 27,
+        "27 runs; compare at most 26",
     ),
     (
         ["a.json", "--tables", "-o", "x"],
