@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
@@ -21,12 +22,19 @@ from byoc.operators.copies import copies, fills
 from byoc.operators.gather import Int64
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
-from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merge_dims
+from byoc.operators.pieces import (
+    NOTHING,
+    REMEMBERED_MAPS,
+    Dim,
+    Piece,
+    find_pieces,
+    merge_dims,
+)
 from byoc.operators.records import Operand
 from isa.layout import Layout
 
-Moved = tuple[Int64, Int64]
-"""Numbers of elements in a source, and the numbers of the same elements in the result."""
+Moved = tuple[Piece, ...]
+"""Pieces of elements: their numbers in a source and in the result."""
 
 
 class CopyKey(NamedTuple):
@@ -109,10 +117,8 @@ def read_operand(
         return replace(operand, assigned=found)
     key = CopyKey(operand.value, operand.offset, required)
     if key not in state.copies:
-        steps = np.arange(operand.elements)
-        copy_elements(
-            state, consumer, state.add_tensor(key), {operand.value: (operand.offset + steps, steps)}
-        )
+        piece = Piece(operand.offset, 0, (Dim(operand.elements, 1, 1),))
+        copy_elements(state, consumer, state.add_tensor(key), {operand.value: (piece,)})
     return replace(operand, value=state.copies[key], offset=0, assigned=required._replace(begin=0))
 
 
@@ -138,8 +144,8 @@ def write_result(state: Assignment, operation: Operator, required: Layout) -> No
     )
     written = replace(result, value=own, offset=0, assigned=required._replace(begin=0))
     state.operations.append(replace(operation, output=written))
-    steps = np.arange(result.elements)
-    copy_elements(state, operation, name, {own: (steps, result.offset + steps)})
+    piece = Piece(0, result.offset, (Dim(result.elements, 1, 1),))
+    copy_elements(state, operation, name, {own: (piece,)})
 
 
 def copy_elements(
@@ -160,13 +166,39 @@ def find_copies(
     The bytes follow from the layouts of both tensors.
     """
     layout = state.layouts[target]
-    found = dict[str, tuple[Piece, ...]]()
     shape = state.region.shapes.get(target, ())
-    for source, (sources, targets) in moved.items():
-        index = np.full(prod(layout.stored), NOTHING, np.int64)
-        index[layout.places(targets)] = state.layouts[source].places(sources)
-        found[source] = find_packed_pieces(index, layout, shape)
-    return found
+    return {
+        source: _find_stored_pieces(pieces, state.layouts[source], layout, shape)
+        for source, pieces in moved.items()
+    }
+
+
+@lru_cache(maxsize=REMEMBERED_MAPS)
+def _find_stored_pieces(
+    moved: Moved, source: Layout, target: Layout, shape: tuple[int, ...]
+) -> tuple[Piece, ...]:
+    """Return the pieces of bytes that hold ``moved`` elements; ``shape`` is the result's."""
+    return find_packed_pieces(_map_bytes(moved, source, target), target, shape)
+
+
+@lru_cache(maxsize=REMEMBERED_MAPS)
+def count_breaks(moved: Moved, source: Layout, target: Layout) -> int:
+    """Return how often the next byte of a copy does not follow the last one on both sides."""
+    index = _map_bytes(moved, source, target)
+    targets = np.flatnonzero(index != NOTHING)
+    return int(np.count_nonzero(np.diff(index[targets]) != np.diff(targets)))
+
+
+def _map_bytes(moved: Moved, source: Layout, target: Layout) -> Int64:
+    """Return the byte of a source for each byte of a result, or NOTHING.
+
+    ``moved`` are pieces of elements, ``source`` and ``target`` the layouts of both tensors.
+    """
+    places = zip(*[piece.positions() for piece in moved], strict=True)
+    sources, targets = [one[0] if len(one) == 1 else np.concatenate(one) for one in places]
+    index = np.full(prod(target.stored), NOTHING, np.int64)
+    index[target.places(targets)] = source.places(sources)
+    return index
 
 
 def add_copies(

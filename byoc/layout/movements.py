@@ -16,17 +16,18 @@ from byoc.layout.copying import (
     add_copies,
     add_fill,
     copy_elements,
+    count_breaks,
     find_copies,
     read_operand,
     slice_layout,
 )
 from byoc.layout.preferences import RegionTensors
 from byoc.operators.copies import copies, get_filled_byte
-from byoc.operators.gather import MAX_PIECES_PER_MOVE, find_moved_bytes
+from byoc.operators.gather import MAX_PIECES_PER_MOVE, find_moved_pieces
 from byoc.operators.movement import Alias
 from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts
-from byoc.operators.pieces import NOTHING, find_pieces
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.records import Operand
 from isa.layout import Layout
 
@@ -109,8 +110,8 @@ def cheapest_layout(
     """Return the layout with the fewest bytes and contiguous runs for movements into a tensor."""
     moved = []
     for operation in group:
-        for value, sources, targets in find_moved_bytes(operation):
-            if value is None:
+        for value, piece in find_moved_pieces(operation):
+            if isinstance(value, int):
                 continue
             constant = value in operation.constant_operands
             layout = (
@@ -118,7 +119,7 @@ def cheapest_layout(
                 if constant
                 else state.layouts[value]
             )
-            moved.append((layout.places(sources), targets))
+            moved.append((piece, layout))
     return min(options, key=lambda layout: _layout_cost(layout, moved))
 
 
@@ -136,28 +137,18 @@ def compute_storing_cost(
         if result in region.results:
             shape = region.shapes.get(result, (region.elements[result],))
             options = boundary_layouts(shape, region.atom)
-        moved = find_moved_bytes(operation)
-        placed = [
-            (layout.places(sources), targets) for value, sources, targets in moved if value == name
-        ]
-        cost += min(_layout_cost(option, placed) for option in options)
+        moved = [(piece, layout) for value, piece in find_moved_pieces(operation) if value == name]
+        cost += min(_layout_cost(option, moved) for option in options)
     return cost
 
 
-def _layout_cost(layout: Layout, moved: Iterable[Moved]) -> float:
+def _layout_cost(layout: Layout, moved: Iterable[tuple[Piece, Layout]]) -> float:
     """Return the cost of a tensor with ``layout``: its bytes and its contiguous runs.
 
-    The runs are those of the ``moved`` elements. ``moved`` has the places of elements in their
-    tensors, and their numbers in this one.
+    The runs are those of the ``moved`` elements: pieces with the layout of their source.
     """
-    size = prod(layout.stored)
-    cost = size / BYTES_OF_A_RUN
-    for sources, elements in moved:
-        index = np.full(size, NOTHING, np.int64)
-        index[layout.places(elements)] = sources
-        targets = np.flatnonzero(index != NOTHING)
-        cost += np.count_nonzero(np.diff(index[targets]) != np.diff(targets))
-    return cost
+    breaks = sum([count_breaks((piece,), source, layout) for piece, source in moved])
+    return prod(layout.stored) / BYTES_OF_A_RUN + breaks
 
 
 def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, Moved]:
@@ -165,25 +156,17 @@ def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, 
 
     Return the elements left to copy.
     """
-    index: dict[str, list[Moved]] = {}
+    moved: dict[str, Moved] = {}
     for operation in group:
         filled = get_filled_byte(operation)
         if filled is not None:
             add_fill(state, operation, filled)
             continue
         apart = [not _share_bytes(state, operation, *both) for both in operation.slices] or [True]
-        for value, sources, targets in compress(find_moved_bytes(operation), apart):
-            assert value is not None
-            index.setdefault(value, []).append((sources, targets))
-    return {
-        value: parts[0]
-        if len(parts) == 1
-        else (
-            np.concatenate([one for one, _ in parts]),
-            np.concatenate([one for _, one in parts]),
-        )
-        for value, parts in index.items()
-    }
+        for value, piece in compress(find_moved_pieces(operation), apart):
+            assert isinstance(value, str)
+            moved[value] = (*moved.get(value, ()), piece)
+    return moved
 
 
 def _share_bytes(state: Assignment, operation: Operator, source: Operand, target: Operand) -> bool:
@@ -218,12 +201,16 @@ def _move_densely(state: Assignment, first: Operator, moved: Mapping[str, Moved]
     region = state.region
     elements = region.elements[name]
     plain = state.add_tensor(CopyKey(name, 0, region.dense(elements)))
-    for value, (sources, targets) in moved.items():
+    written = list[Piece]()
+    for value, elements_moved in moved.items():
         whole = Operand(value, (region.elements[value],))
         source = read_operand(state, first, whole, region.dense(whole.elements)).value
         index = np.full(elements, NOTHING, np.int64)
-        index[targets] = sources
+        for piece in elements_moved:
+            sources, targets = piece.positions()
+            index[targets] = sources
+            dims = tuple([Dim(dim.size, dim.target, dim.target) for dim in piece.dims])
+            written.append(Piece(piece.target, piece.target, dims))
         pieces = find_pieces(index.reshape(region.shapes.get(name, index.shape)))
         state.operations.extend(copies(first.name, first.onnx_nodes, source, plain, pieces))
-    written = np.unique(np.concatenate([targets for _, targets in moved.values()]))
-    copy_elements(state, first, name, {plain: (written, written)})
+    copy_elements(state, first, name, {plain: tuple(written)})

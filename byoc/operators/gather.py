@@ -381,16 +381,3 @@ def find_moved_pieces(operation: Operator) -> Iterator[tuple[str | int, Piece]]:
     else:
         source = operation.inputs[0]
         yield source.value, Piece(source.start - Piece(0, 0, dims).lowest, first, dims)
-
-
-def find_moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield the source tensor, source bytes and result bytes of each copy of a data movement.
-
-    For a fill, yield None as the source, and its value in place of the bytes of the source.
-    """
-    for source, piece in find_moved_pieces(operation):
-        sources, targets = piece.positions()
-        if isinstance(source, int):
-            yield None, np.full_like(targets, source), targets
-        else:
-            yield source, sources, targets
