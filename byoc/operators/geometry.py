@@ -172,6 +172,17 @@ class Packing(PlainChannels):
 
         A ``depth`` of 0 means all input atoms.
         """
+        found = self._weight_bytes.get((atoms, depth))
+        if found is None:
+            found = self._weight_bytes[atoms, depth] = self._count_weight_bytes(atoms, depth)
+        return found
+
+    @cached_property
+    def _weight_bytes(self) -> dict[tuple[int, int], int]:
+        """Cache of the bytes of weights, by number of output and of input atoms."""
+        return {}
+
+    def _count_weight_bytes(self, atoms: int, depth: int) -> int:
         outputs = self.outputs(atoms)
         plain = self.plain
         if plain.second != "alike":
@@ -180,16 +191,7 @@ class Packing(PlainChannels):
             return outputs * plain.weight_bytes
         if self.depthwise:
             return outputs * prod(self.kernel)
-        found = self._product_bytes.get((outputs, depth))
-        if found is None:
-            found = product_bytes(self.product(outputs, depth * self.atom), self.machine)
-            self._product_bytes[outputs, depth] = found
-        return found
-
-    @cached_property
-    def _product_bytes(self) -> dict[tuple[int, int], int]:
-        """Cache of the bytes of weights, by number of output channels and of input atoms."""
-        return {}
+        return product_bytes(self.product(outputs, depth * self.atom), self.machine)
 
     def weights(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]

@@ -238,15 +238,31 @@ def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Ge
 
     For dense operands, return ``plain``.
     """
-    if operation.output.assigned is None:
-        return plain
     layout = operation.output.assigned
+    if layout is None:
+        return plain
+    first = operation.inputs[0].assigned
+    atoms = first.atom if first else layout.atom
+    return _pack_geometry(plain, layout, atoms, operation.loops.kernel, _keep_array(arch))
+
+
+@lru_cache(maxsize=4096)
+def _pack_geometry(
+    plain: Geometry, layout: Layout, input_atom: int, kernel: tuple[int, int], machine: Arch
+) -> Geometry:
+    """Return a geometry on operands in atoms.
+
+    Args:
+        plain: the geometry on dense operands.
+        layout: the layout of the result.
+        input_atom: bytes of an atom of the first operand.
+        kernel: rows and columns of the window.
+        machine: the array and the memory of the machine.
+    """
     mapping = dict(plain.fields).get(MAPPING.name, 0)
     packing = Packing(
-        plain=plain, atom=arch.memory.atom, piece=arch.memory.word,
-        machine=_keep_array(arch),
-        kernel=operation.loops.kernel,
-        mapping=mapping,
+        plain=plain, atom=machine.memory.atom, piece=machine.memory.word, machine=machine,
+        kernel=kernel, mapping=mapping,
     )  # fmt: skip
     atom = layout.atom
     nest = plain.nest
@@ -254,13 +270,11 @@ def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Ge
         rows = layout.images * layout.surfaces * layout.positions
         flat = replace(nest, rows=rows, columns=atom, input_rows=rows, input_columns=atom)
         return replace(plain, nest=flat, packing=packing)
-    first = operation.inputs[0].assigned
     found = replace(
-        plain, nest=_split_into_atoms(nest, atom),
-        input_bytes=(first.atom if first else atom) * plain.input_bytes,
+        plain, nest=_split_into_atoms(nest, atom), input_bytes=input_atom * plain.input_bytes,
         output_bytes=atom * plain.output_bytes, packing=packing,
     )  # fmt: skip
-    if operation.traits.dense_result:
+    if plain.operator.traits.dense_result:
         return replace(found, output_bytes=plain.output_bytes)  # results have no padding
     if plain.second == "alike":
         return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from byoc.estimate.account import least_cycles
@@ -582,6 +583,7 @@ class SearchPool(Generic[Compiled]):
         return self._known[key]
 
 
+@lru_cache(maxsize=64)
 def sizeless(arch: Arch) -> Arch:
     """Return the machine with a default scratchpad size, equal for machines that differ only in it.
 
