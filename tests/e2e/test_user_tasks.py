@@ -324,6 +324,122 @@ def test_tune_and_run_what_was_found(user: User) -> None:
     )
 
 
+# What was run before.
+
+
+def test_list_what_was_run_with_the_newest_first(user: User) -> None:
+    user.types("dla run digits-cnn && sleep 0.1 && dla run digits-cnn --set pe.oc=32")
+    lines = [line for line in user.types("dla runs").splitlines() if "digits-cnn" in line]
+    assert ["4x32 PEs" in line for line in lines] == [True, False]
+    assert all(" right " in line for line in lines)
+
+
+def test_list_the_runs_of_one_project_for_a_spreadsheet(user: User) -> None:
+    user.types("dla run digits-cnn && dla run digits-cnn --set pe.oc=8 --json project/small.json")
+    rows = list(csv.DictReader(user.types("dla runs project --csv -").splitlines()))
+    assert [(row["file"], row["network"], row["check"]) for row in rows] == [
+        ("project/small.json", "digits-cnn", "right")
+    ]
+    report = json.loads(user.has("project/small.json").read_text(encoding="utf-8"))
+    milliseconds = report["end_to_end"]["cycles"] / report["timing"]["clock_hz"] * 1e3
+    assert float(rows[0]["milliseconds"]) == pytest.approx(milliseconds)
+
+
+def test_find_out_which_file_of_many_is_damaged(user: User) -> None:
+    user.types("dla run digits-cnn && head -c 999 runs/*.json > runs/half.json")
+    seen = user.types("dla runs")
+    assert seen.count("digits-cnn") == 2  # network and file of the run that is whole
+    assert "not listed: runs/half.json: not a run report (it is not JSON)" in seen
+
+
+def test_a_report_of_what_was_run_last(user: User) -> None:
+    assert "runs: no such folder" in user.fails("dla report")
+    user.types("dla run digits-cnn && sleep 0.1 && dla run digits-cnn --set pe.oc=32")
+    seen = user.types("dla report")
+    assert "4x32 PEs" in seen
+    (name,) = re.findall(r"page written to (\S+)", seen)
+    user.has(name)
+
+
+def test_compare_three_machines_at_once(user: User) -> None:
+    sizes = (8, 16, 32)
+    for size in sizes:
+        user.types(f"dla run digits-cnn --set pe.oc={size} --json {size}.json")
+    seen = user.types("dla report 8.json 16.json 32.json -o three.html")
+    expected = [
+        json.loads(user.has(f"{size}.json").read_text(encoding="utf-8"))["totals"]["cycles"]
+        for size in sizes
+    ]
+    (line,) = (line for line in seen.splitlines() if line.startswith(" cycles  ") and "," in line)
+    assert [int(word.replace(",", "")) for word in line.split()[1::2]] == expected
+    assert "</html>" in user.has("three.html").read_text(encoding="utf-8")
+
+
+def test_a_page_at_once(user: User) -> None:
+    (name,) = re.findall(r"page written to (\S+)", user.types("dla run digits-cnn --html"))
+    assert "</html>" in user.has(name).read_text(encoding="utf-8")
+
+
+def test_nothing_but_the_result_for_a_script(user: User) -> None:
+    user.types("dla run digits-cnn --quiet > out.txt 2> err.txt")
+    assert (user.folder / "err.txt").read_text() == ""
+    assert "more:" not in user.has("out.txt").read_text()
+    assert "limit" in user.has("out.txt").read_text()
+    assert user.fails("dla run nothing.onnx -q").startswith("nothing.onnx: no such file")
+
+
+LONG_SWEEP = """\
+networks = ["mobilenet-v1", "resnet-8"]
+[arch]
+pe.ic = [1, 2, 4, 8, 16]
+pe.oc = [4, 8, 16, 32, 64]
+sram_bytes = ["64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB"]
+"""
+
+
+def test_see_in_a_log_how_far_a_sweep_is(user: User) -> None:
+    (user.folder / "long.toml").write_text(LONG_SWEEP)
+    user.types("timeout -s INT 14 dla sweep long.toml --workers 1 2> log.txt", status=124)
+    log = user.has("log.txt").read_text()
+    assert re.match(r"1\d s: points: \d+ of 250\n", log)
+    assert "the same command continues" in log
+    assert re.search(r" mobilenet-v1, resnet-8 +\d+ of 250 +not running ", user.types("dla runs"))
+
+
+SERVED = """
+import re, signal, subprocess, urllib.request
+server = subprocess.Popen(["dla", "serve", "--port", "0"], stdout=subprocess.PIPE, text=True)
+address = re.search("at (http://127.0.0.1:[0-9]+)/;", server.stdout.readline())[1]
+def opened(link):
+    return urllib.request.urlopen(address + link).read().decode()
+print(re.findall("<td>[0-9,]+ of [0-9,]+</td><td>[a-z ]+</td>", opened("/")))
+for link in re.findall('href="(/report/[^"]*)"', opened("/")):
+    print(link, len(opened(link)) > 1000000)
+port = address.rpartition(":")[2]
+taken = subprocess.run(["dla", "serve", "--port", port], capture_output=True, text=True)
+print(taken.returncode, taken.stderr.strip().replace(port, "PORT"))
+server.send_signal(signal.SIGINT)
+print(server.wait())
+"""
+
+
+def test_look_at_all_results_in_a_browser(user: User) -> None:
+    (user.folder / "grid.toml").write_text(SWEEP)
+    user.types("dla run digits-cnn --json runs/run.json && dla sweep grid.toml --workers 1")
+    assert user.runs(SERVED).splitlines() == [
+        "['<td>8 of 8</td><td>complete</td>']",
+        "/report/grid.sqlite True",
+        "/report/run.json True",
+        "2 error: port PORT of 127.0.0.1 is in use; choose another one with --port, or any free "
+        "one with --port 0",
+        "-2",
+    ]
+
+
+def test_serve_a_folder_that_is_not_there(user: User) -> None:
+    assert "results: no such folder" in user.fails("dla serve results")
+
+
 # Mistakes.
 
 

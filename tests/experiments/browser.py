@@ -41,6 +41,11 @@ class Browser:
         self._driver.get(page.resolve().as_uri())
         self.wait("document.documentElement.dataset.drawn === 'yes'")
 
+    def visit(self, address: str) -> None:
+        """Load a page of a server, which has no charts."""
+        self._driver.get(address)
+        self.wait("document.readyState === 'complete'")
+
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression on the page."""
         return self._driver.execute_script(f"return ({script});")
