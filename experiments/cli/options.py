@@ -412,16 +412,22 @@ def stages() -> Iterator[Progress]:
 
     columns = (
         shown.TextColumn("{task.description}", markup=False), shown.BarColumn(),
-        shown.TaskProgressColumn(),
-        shown.TimeRemainingColumn(),
+        shown.TaskProgressColumn(), shown.MofNCompleteColumn(),
+        shown.TextColumn("{task.fields[rate]}"), shown.TimeRemainingColumn(),
     )  # fmt: skip
     with shown.Progress(*columns, console=status_console(), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("starting", total=None, rate="")
 
         def hear(said: str, done: int = 0, total: int = 0) -> None:
             if not done:  # a new stage, whose time begins now
                 bar.reset(task, total=total or None)
-            bar.update(task, description=literal(said), completed=done, total=total or None)
+            speed = bar.tasks[task].speed
+            rate = f"{speed:,.0f}/s" if done and speed else ""
+            # Without the refresh, a stage that ends before the next repaint is never visible.
+            bar.update(
+                task, description=literal(said), completed=done, total=total or None, rate=rate,
+                refresh=not done,
+            )  # fmt: skip
 
         yield hear
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options, results
-from experiments.literal import literal, say
+from experiments.literal import say
 from experiments.sweep.request import ExploreRequest, SweepRequest
 from isa.errors import InputError
 from isa.files import write_atomically
-from isa.progress import Progress
 
 if TYPE_CHECKING:
     from experiments.explore.exploration import Exploration
+    from experiments.sweep.driver import Tally
     from experiments.sweep.spec import Spec
 
 Export = Annotated[
@@ -61,9 +59,13 @@ def sweep(
     if export is not None:
         check_export(export)
     _check_uses(wanted.cost, export, json or csv, checked)
-    with options.stoppable(), _progress(Grid(checked).points) as (stage, report):
-        asked = replace(wanted, spec=checked, stage=stage, report=lambda tally: report(tally.done))
-        swept = sweep_requested(asked)
+    points = Grid(checked).points
+    with options.stoppable(), options.stages() as progress:
+
+        def report(tally: Tally) -> None:
+            progress("points", tally.done, points)
+
+        swept = sweep_requested(replace(wanted, spec=checked, stage=progress, report=report))
     say(swept.summary)
     say(f"results in {swept.path}")
     if swept.tally.new["failed"]:
@@ -125,8 +127,12 @@ def explore(
     from experiments.sweep.session import read_specification, results_file
 
     checked = read_specification(wanted)
-    with options.stoppable(), _progress(wanted.trials) as (stage, report):
-        found = explore_requested(replace(wanted, spec=checked, stage=stage, report=report))
+    with options.stoppable(), options.stages() as progress:
+
+        def report(done: int) -> None:
+            progress("points", done, wanted.trials)
+
+        found = explore_requested(replace(wanted, spec=checked, stage=progress, report=report))
     found.show(report_console())
     say(f"results in {results_file(checked, wanted.output)}")
     _write(found, json, csv, png)
@@ -147,40 +153,3 @@ def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | 
 
         write_atomically(png, draw(found))
         say(f"written: {png}")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
-    """Yield functions that show the stage, and the number of points with rate and time left.
-
-    Without a terminal on standard error, or with ``--quiet``, they do what ``stages`` does.
-    """
-    if options.is_quiet() or not sys.stderr.isatty():
-        with options.stages() as progress:
-            yield progress, lambda done: progress("points", done, total)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    from experiments.report.terminal import status_console
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-    )
-    with Bar(
-        *columns, TimeRemainingColumn(), console=status_console(), speed_estimate_period=10
-    ) as bar:
-        task = bar.add_task("reading", total=total, rate="")
-
-        def stage(said: str, done: int = 0, total: int = 0) -> None:
-            # Without the refresh, a stage that ends before the next repaint would never be visible.
-            bar.update(task, description=literal(said), refresh=True)
-
-        def report(done: int) -> None:
-            speed = bar.tasks[task].speed
-            bar.update(task, completed=done, rate=f"{speed:,.0f} points/s" if speed else "")
-
-        yield stage, report

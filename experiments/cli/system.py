@@ -24,7 +24,6 @@ from experiments.systems.request import (
 )
 from isa.errors import InputError
 from isa.files import write_atomically
-from isa.progress import Progress
 
 Sweep = Annotated[
     list[str] | None,
@@ -72,8 +71,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
     with options.stages() as progress:
-        heard = progress if sys.stderr.isatty() else _announce(_how_much(wanted), progress)
-        found = system_requested(replace(wanted, watch=watch, progress=heard))
+        found = system_requested(replace(wanted, watch=watch, progress=progress))
     report = found.report
     found.show(report_console())
     if found.rate is not None:
@@ -103,48 +101,6 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
         file=sys.stderr,
     )
     return 1
-
-
-MANY_JOBS = 50_000
-"""Number of jobs above which a note is printed unless ``--until`` is given.
-
-Their simulation takes seconds.
-"""
-
-
-def _how_much(wanted: SystemRequest) -> str:
-    """Return a note that a simulation has many jobs and no ``--until``, or empty text.
-
-    Else an empty text.
-    """
-    from dla_sim.systems.spec import estimate_releases, read_system, replace_conditions
-
-    # a pipe can be read only once
-    if wanted.until is not None or not Path(str(wanted.spec)).is_file():
-        return ""
-    system = replace_conditions(read_system(wanted.spec), wanted.chosen)
-    if (jobs := estimate_releases(system)) <= MANY_JOBS:
-        return ""
-    until = system.conditions.until
-    return (
-        f"about {jobs:,} jobs are simulated, until cycle {until:,}; give an earlier --until for "
-        "fewer"
-    )
-
-
-def _announce(line: str, progress: Progress) -> Progress:
-    """Return a progress function that first prints ``line`` when the simulation begins.
-
-    If a request is rejected before, only its error is printed.
-    """
-    left = [line] if line else []
-
-    def hear(said: str, done: int = 0, total: int = 0) -> None:
-        if left and said.startswith("simulating"):
-            options.note(left.pop())
-        progress(said, done, total)
-
-    return hear
 
 
 def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path | None) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.compare.comparison import compare
-from experiments.compare.presentation import COMPARISON
-from experiments.compare.several import MANY_RUNS, ManyRuns
+from experiments.compare.comparison import ManyRuns, compare
+from experiments.compare.presentation import COMPARISON, MANY_RUNS
 from experiments.compare.sources import report_snapshot
 from experiments.cost.table import DEFAULT_TABLE
 from experiments.report.schema import RunReport

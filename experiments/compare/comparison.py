@@ -5,8 +5,9 @@ A snapshot is one side of a comparison: a network on a machine, a run report, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from string import ascii_uppercase
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from experiments.figure import all_figures, figures_of
 from experiments.report.schema import Layer, RunReport, RunTotals
 from experiments.running.check import compare_tensors
+from isa.errors import InputError
 
 RECORDED = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
 """Figures that snapshots and corpora of all versions record, in this order.
@@ -133,6 +135,36 @@ class RunComparison:
             return f"{len(self.differing)} differ"
         known = sum(layer.values == "equal" for layer in self.layers)
         return "equal" if known == len(self.layers) else f"{known} equal"
+
+
+@dataclass(frozen=True, eq=False)
+class ManyRuns:
+    """Runs to compare, named by the letters A, B, C and so on; raise InputError for too many."""
+
+    sides: tuple[Snapshot, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.sides) > len(ascii_uppercase):
+            raise InputError(f"{len(self.sides)} runs; compare at most {len(ascii_uppercase)}")
+
+    @property
+    def letters(self) -> str:
+        return ascii_uppercase[: len(self.sides)]
+
+    def collect_rows(
+        self, of_side: Callable[[Snapshot], Mapping[str, Any]]
+    ) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield each key that a run has, with the value of each run; None if unknown."""
+        tables = [of_side(side) for side in self.sides]
+        for name in dict.fromkeys(name for one in tables for name in one):
+            yield name, tuple(one.get(name) for one in tables)
+
+    @property
+    def layers(self) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+        """Cycles of each layer in each run; None if a run lacks the layer."""
+        return self.collect_rows(
+            lambda side: {layer.name: layer.figures.get("cycles") for layer in side.layers}
+        )
 
 
 def compare(a: Snapshot, b: Snapshot) -> RunComparison:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.compare.comparison import (
@@ -12,6 +12,7 @@ from experiments.compare.comparison import (
     MOVERS,
     OF_RUNS,
     LayerPair,
+    ManyRuns,
     Pair,
     RunComparison,
     comparison_rows,
@@ -88,7 +89,7 @@ def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
     if found.has_values:
         yield "values", "", found.verdict, "", ""
     rows: list[tuple[str, str, Pair]] = [
-        (*name_total(name), pair) for name, pair in found.totals.items()
+        (*_name_total(name), pair) for name, pair in found.totals.items()
     ]
     rows += [(f"cycles of {kind}", "cycles", pair) for kind, pair in found.kinds.items()]
     for name, unit, (before, after) in rows:
@@ -98,10 +99,10 @@ def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
             if before is not None and after is not None:
                 gap = format_signed(after - before)
                 share = change(before, after) if unit != "%" else ""
-            yield name, format_number(before, unit), format_number(after, unit), gap, share
+            yield name, _number(before, unit), _number(after, unit), gap, share
 
 
-def name_total(name: str) -> tuple[str, str]:
+def _name_total(name: str) -> tuple[str, str]:
     """Return the displayed name and the unit of a figure of the whole run."""
     if name == MILLISECONDS:
         return "time", "ms"
@@ -109,7 +110,7 @@ def name_total(name: str) -> tuple[str, str]:
     return figure.head, "%" if figure.unit == SHARE else figure.unit
 
 
-def format_number(value: float | None, unit: str) -> str:
+def _number(value: float | None, unit: str) -> str:
     """Format a figure with its unit for a table cell, or ``-`` if it is unknown."""
     if value is None:
         return "-"
@@ -162,8 +163,8 @@ def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
     cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
     before, after = layer.figures["cycles"]
     cells |= {
-        "cycles A": format_number(before, ""),
-        "cycles B": format_number(after, ""),
+        "cycles A": _number(before, ""),
+        "cycles B": _number(after, ""),
         "B - A": format_signed(layer.change),
     }
     cells["change"] = _SOLE.get(layer.values) or change(before or 0, after or 0)
@@ -178,7 +179,7 @@ def _arrow(pair: Pair) -> str:
     """
     if pair == (None, None):
         return ""
-    return " → ".join(format_number(value, "") for value in dict.fromkeys(pair))
+    return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
 
 
 def _layers_table(found: RunComparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
@@ -382,4 +383,78 @@ COMPARISON = Presentation(
     records=comparison_rows,
     charts=comparison_charts,
     page=comparison_page,
+)
+
+
+def many_tables(found: ManyRuns) -> Iterator[Printed]:
+    for words in _list_sides(found):
+        yield line(": ".join(filter(None, words)))
+    for heading, how, rows in _list_tables(found):
+        yield plain_table((heading, "fold"), *((name, how) for name in found.letters), rows=rows)
+
+
+def _list_sides(found: ManyRuns) -> Iterator[tuple[str, str]]:
+    """Yield letter and title of each of several runs, and its command."""
+    for letter, side in zip(found.letters, found.sides, strict=True):
+        yield f"{letter}: {side.title}", side.command
+
+
+def _list_tables(found: ManyRuns) -> Iterator[tuple[str, str, Iterable[Sequence[str]]]]:
+    """Yield first heading, alignment and rows of each table of several runs."""
+    conditions = found.collect_rows(lambda side: side.conditions)
+    differing = [(name, *map(str, row)) for name, row in conditions if len(set(row)) > 1]
+    yield "what differs", "fold", differing or [(NO_CONDITION[0], *[""] * len(found.sides))]
+    totals = dict(found.collect_rows(lambda side: side.totals))
+    ranked = dict.fromkeys((*(name for name in FIGURES if name in totals), *totals))
+    yield "total", "right", [_format_total(name, totals[name]) for name in ranked]
+    rows = [(name, *(_number(value, "") for value in row)) for name, row in found.layers]
+    yield "cycles of layer", "right", rows
+
+
+def _format_total(name: str, values: Iterable[float | None]) -> Sequence[str]:
+    words, unit = _name_total(name)
+    return words, *(_number(value, unit) for value in values)
+
+
+def many_rows(found: ManyRuns) -> Sequence[Mapping[str, Any]]:
+    names = [f"cycles_{letter.lower()}" for letter in found.letters]
+    return [{"layer": name, **dict(zip(names, row, strict=True))} for name, row in found.layers]
+
+
+def many_charts(found: ManyRuns) -> tuple[BarChart, ...]:
+    """Return a chart of the cycles of each of several runs."""
+    labels = tuple(name for name, _ in _list_sides(found))
+    series = (Series("cycles", tuple(side.totals["cycles"] for side in found.sides), FIRST),)
+    return (
+        BarChart("run-cycles", "Cycles per run", "cycles", "cycles", labels, series, layers=False),
+    )
+
+
+def many_page(found: ManyRuns) -> str:
+    """Return the HTML page that compares several runs; equal comparisons give equal text."""
+    (chart,) = many_charts(found)
+    numbers = range(1, len(found.sides) + 1)
+    conditions, totals, layers = (
+        table((heading, *found.letters), rows, numbers if how == "right" else ())
+        for heading, how, rows in _list_tables(found)
+    )
+    sections = [
+        Section("summary", "Summary", join_parts(pairs(_list_sides(found)), conditions, totals)),
+        Section("runs", "Runs", chart_place("run-cycles", chart.title)),
+        Section("layers", "Cycles per layer", layers),
+    ]
+    data = {"figures": [figure(chart)], "layers": [], "order": "", "margin": MARGIN_PIXELS}
+    return page(_many_title(found), sections, data, ["gantt.js", "layers.js"])
+
+
+def _many_title(found: ManyRuns) -> str:
+    return f"{len(found.sides)} runs: {', '.join(side.title for side in found.sides)}"
+
+
+MANY_RUNS = Presentation(
+    lines=lambda found: [_many_title(found)],
+    tables=many_tables,
+    records=many_rows,
+    charts=many_charts,
+    page=many_page,
 )

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from experiments.collection.saved import load_comparison
 from experiments.collection.server import ResultServer
 from experiments.report.schema import report_json
 from experiments.running.inference import run
 from experiments.sweep.store import Store
 from tests.experiments.browser import Browser
-from tests.experiments.page_layout import boxes, cut_off, overlaps, poor_contrasts
+from tests.experiments.page_layout import boxes, cut_off, opened, overlaps, poor_contrasts
 from tests.experiments.reporting import grid_file, tiny_run
 from tests.experiments.test_server import running
 
@@ -106,3 +107,18 @@ def test_the_page_says_when_the_server_has_ended(chromium: Browser, results: Pat
         chromium.visit(server.address)
     chromium.wait("document.getElementById('state').textContent !== ''")
     assert "dla serve does not answer" in chromium.find("#state")[0].text
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1000, 1600])
+def test_three_runs_side_by_side_are_readable(
+    chromium: Browser, results: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
+    page = tmp_path / "three.html"
+    page.write_text(load_comparison(sorted(results.glob("[0-9].json"))).page(), encoding="utf-8")
+    found = opened(chromium, page, width, dark)
+    assert {"Cycles per run", "what differs", "schedule", "C: 2"} <= {one.text for one in found}
+    assert overlaps(found) == []
+    assert cut_off(chromium, found, width) == []
+    assert poor_contrasts(chromium, found, 4.5) == []
+    assert chromium.errors() == []

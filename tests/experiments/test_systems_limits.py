@@ -99,23 +99,3 @@ def test_how_far_it_is_is_shown() -> None:
     assert len(heard) > 5
     assert heard == sorted(heard)
     assert {total for _, total in heard} == {1_000_000}
-
-
-def test_many_jobs_that_nobody_asked_for_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A large number of jobs by default is announced.
-
-    Without ``until`` a second is simulated, which takes seconds with short periods, and a pipe
-    shows no progress bar.
-    """
-    file = tmp_path / "s.toml"
-    file.write_text(f"{HEAD}{TASK}cpu = 1\nperiod = 10_000\n")
-    found = dla(capsys, "system", file)
-    assert (found.status, found.err) == (
-        0,
-        "about 100,001 jobs are simulated, until cycle 1,000,000,000; give an earlier --until for "
-        "fewer\n"
-    )  # fmt: skip
-    assert dla(capsys, "system", file, "--until", "1ms").err == ""
-    assert dla(capsys, "system", file, "--policy", "x").err.startswith("error: ")
