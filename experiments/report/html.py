@@ -21,6 +21,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, NewType
 
+from experiments.glossary import glossary
 from experiments.literal import escape_html
 from isa.errors import InputError
 
@@ -34,7 +35,7 @@ Html = NewType("Html", str)
 """HTML in which all text from outside is escaped."""
 CHOOSER = Html('<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>')
 """Places where a page's script puts the filters of its charts, and details of a clicked item."""
-_SHARED = ("page.js", "words.js", "table.js")
+_SHARED = ("page.js", "words.js", "terms.js", "table.js")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def page(
     ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as
     ``DATA``. Raises InputError if plotly is not installed.
     """
+    meanings = pairs((", ".join(term.words), term.text) for term in glossary())
+    sections = (*sections, Section("words", "Words", fold_block("What the words mean", meanings)))
     code = '"use strict";\n' + "\n".join(asset(name) for name in (*_SHARED, *scripts))
     data_parts = (
         f'<script type="application/json" id="data">{embed_json(data)}</script>'

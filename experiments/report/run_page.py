@@ -11,6 +11,8 @@ from typing import Any
 
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
+from dla_sim.presets import list_settings
+from experiments.cost.estimate import MICROJOULE
 from experiments.figure import SHARE
 from experiments.glossary import explain
 from experiments.literal import escape_html
@@ -71,6 +73,7 @@ _HEADINGS = {
         figure.name: (figure.head, "share" if figure.unit == SHARE else figure.unit)
         for figure in LAYER_FIGURES
     },
+    "energy_pj": ("energy, estimated", "µJ"),
     **{part: (PART_NAMES[part], "cycles") for part in PARTS},
 }
 """Headings and units of ``experiments.report.tables.LAYER_COLUMNS``.
@@ -186,11 +189,10 @@ def _columns(report: RunReport) -> Iterator[_Column]:
     rows = layer_rows(report)
     for name in LAYER_COLUMNS:
         heading, unit = _HEADINGS[name]
-        yield (
-            heading,
-            unit,
-            [round_value(row[name]) if isinstance(row[name], float) else row[name] for row in rows],
-        )
+        cells = [row[name] for row in rows]
+        if unit == "µJ":
+            cells = [None if cell is None else cell / MICROJOULE for cell in cells]
+        yield heading, unit, [round_value(one) if isinstance(one, float) else one for one in cells]
         if name == "cycles":
             whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
             yield "share of the run", "share", [_share(row["cycles"], whole) for row in rows]
@@ -302,7 +304,9 @@ def _configuration(report: RunReport) -> Html:
     ]
     rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
     machine = flat({"arch": report.arch, "timing": report.timing})
-    return join_parts(pairs(rows), fold_block("The whole machine", pairs(machine.items())))
+    notes = {f"{one.table}.{one.key}": f"{one.meaning} ({one.unit})" for one in list_settings()}
+    settings = pairs(machine.items(), lambda key: notes.get(key, ""))
+    return join_parts(pairs(rows), fold_block("The whole machine", settings))
 
 
 def layers_html(report: RunReport) -> str:

@@ -323,11 +323,11 @@ class RunRequest(Inferring, Compiling):
         default=None,
         metadata=_result(
             "--trace",
-            "Write a timeline in the format of Perfetto.",
+            "Write a timeline that Perfetto opens.",
             Path,
-            metavar="FILE.pftrace",
+            metavar="FILE.json",
             repeats=False,
-            ending=".pftrace",
+            ending=".json",
         ),
     )
     cost: str | None = field(

@@ -46,11 +46,6 @@ class Browser:
         self._driver.get(address)
         self.wait("document.readyState === 'complete'")
 
-    def call(self, script: str, *arguments: Any) -> Any:
-        """The value with which a script calls its last argument, after ``arguments``."""
-        self._driver.set_script_timeout(_WAIT_SECONDS)
-        return self._driver.execute_async_script(script, *arguments)
-
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression on the page."""
         return self._driver.execute_script(f"return ({script});")
@@ -106,6 +101,16 @@ class Browser:
     def press(self, *keys: str) -> None:
         """Send keys one after another to the element with the focus."""
         ActionChains(self._driver, duration=0).send_keys(*keys).perform()
+
+    def seconds(self) -> float:
+        """Return the processor time that the page has taken since it began to load."""
+        self._driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+        found = self._driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return float(next(one["value"] for one in found if one["name"] == "ThreadTime"))
+
+    def print(self) -> None:
+        """Print the page to a file that nobody keeps."""
+        self._driver.execute_cdp_cmd("Page.printToPDF", {})
 
     def named(self) -> list[dict[str, Any]]:
         """Return role and name of all elements for screen readers."""

@@ -6,6 +6,7 @@ const GRAPH_MARGIN = 18;
 const ZOOMS = [0.05, 4]; // The least and the greatest.
 const LEAST_READABLE = 0.55; // Zoom below which boxes have no text.
 const LONGEST_NAME = 25;
+const STRIP_COLUMNS = 4; // What fits on paper side by side.
 
 function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -89,7 +90,29 @@ function networkGraph(place, { boxes, lines }) {
     });
     const within = lines.filter(({ from, to }) => boxes[from].group !== null && boxes[from].group === boxes[to].group);
     const between = (line) => svg("path", { class: `link shade${boxes[line.from].group % 2}`, d: pathOf(line) });
-    return [...within.map(between), ...members.map(around)];
+    return [
+      ...within.map((line) => ({ drawn: between(line), ...reachOf(line) })),
+      ...members.map((box) => ({ drawn: around(box), first: box.column, last: box.column, lanes: [box.lane] })),
+    ];
+  }
+
+  function reachOf({ from, to, lane }) {
+    const lanes = [boxes[from].lane, lane, boxes[to].lane];
+    return { first: boxes[from].column, last: boxes[to].column, lanes };
+  }
+
+  // Paper does not scroll: there the graph is in strips of a few columns, one below the other.
+  function stripsOf(pieces) {
+    const strips = [];
+    for (let column = 0; pieces.some(({ last }) => last >= column); column += STRIP_COLUMNS) {
+      const found = pieces.filter(({ first, last }) => first < column + STRIP_COLUMNS && last >= column);
+      const lanes = found.flatMap((piece) => piece.lanes);
+      const [top, below] = [middle(Math.min(...lanes)), middle(Math.max(...lanes))];
+      const high = below - top + BOX_HEIGHT + 2 * GRAPH_MARGIN;
+      const area = `${left(column) - GRAPH_MARGIN} ${top - BOX_HEIGHT / 2 - GRAPH_MARGIN} ${STRIP_COLUMNS * COLUMN_WIDTH} ${high}`;
+      strips.push(svg("svg", { viewBox: area, class: "strip" }, ...found.map(({ drawn }) => drawn.cloneNode(true))));
+    }
+    return element("div", { className: "graph strips" }, ...strips);
   }
 
   function drawLine(line) {
@@ -209,7 +232,14 @@ function networkGraph(place, { boxes, lines }) {
     sample.style.background = painted(color);
     return element("span", {}, sample, part);
   }));
-  drawing.append(...grounds(), ...lines.map(drawLine), ...made);
+  const pieces = [
+    ...grounds(),
+    ...lines.map((line) => ({ drawn: drawLine(line), ...reachOf(line) })),
+    ...made.map((drawn, number) => ({ drawn, first: boxes[number].column, last: boxes[number].column, lanes: [boxes[number].lane] })),
+  ];
+  drawing.append(...pieces.map(({ drawn }) => drawn));
+  addEventListener("beforeprint", () => view.after(stripsOf(pieces)));
+  addEventListener("afterprint", () => place.querySelector(".strips")?.remove());
   place.append(element("div", { className: "choices" }, zoom, named, button("next", next)), legend, view, status);
   for (const one of drawing.querySelectorAll("text")) { // wide letters
     const most = BOX_WIDTH - 26;

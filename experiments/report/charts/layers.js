@@ -135,9 +135,12 @@ function update() {
   refreshers.forEach((refresh) => refresh());
   document.getElementById("count").textContent = `${layers.length} of ${DATA.layers.length} layers`;
   showChosen();
-  listed.refresh();
+  listed?.refresh();
   graph?.refresh(state.layer);
-  if (!document.documentElement.dataset.drawn && !globalThis.Plotly) return;
+  if (globalThis.Plotly) drawLayers(layers);
+}
+
+function drawLayers(layers) {
   DATA.figures.filter((figure) => figure.layers).forEach((figure) => drawFigure(figure, layers));
 }
 
@@ -188,14 +191,14 @@ function addTable() {
 // A page may have charts of the whole run and no layers.
 function drawAll() {
   DATA.figures.filter((figure) => !figure.layers).forEach((figure) => drawFigure(figure, []));
-  if (DATA.layers.length) update();
+  drawLayers(shownLayers());
 }
 
 if (DATA.graph) graph = networkGraph(document.getElementById("network-graph"), DATA.graph);
 if (DATA.layers.length) {
   addTools();
-  addTable();
   update();
+  addTable();
 }
 const timeline = DATA.figures.find((figure) => figure.rows);
 if (timeline) addGanttTools(timeline);

@@ -78,6 +78,16 @@ addEventListener("resize", () => {
   redraws.forEach((redraw) => redraw());
 });
 
+// Paper is narrower than most windows: charts are drawn for its width, and for the screen again afterwards.
+const PAPER_WIDTH = "700px";
+
+for (const [event, width] of [["beforeprint", PAPER_WIDTH], ["afterprint", ""]]) {
+  addEventListener(event, () => {
+    document.body.style.width = width;
+    redraws.forEach((redraw) => redraw());
+  });
+}
+
 // Charts have the colours of the page: dark on a dark screen, light on paper.
 const INKS = { "#000000": "--text", "#FFFFFF": "--ground", "#E5E5E5": "--grid", "#DDDDDD": "--line", "#F2F2F2": "--grid", "#595959": "--quiet" };
 
@@ -128,6 +138,7 @@ function draw(identity, data, layout, title, least = 0) {
     if (fits && titlesOf(drawn) === titlesOf(fittingLayout(layout, width, height, around))) break;
   }
   fitted.set(identity, around);
+  tellLegend(place);
 }
 
 function changesOf({ height, margin, xaxis, yaxis }) {
@@ -206,7 +217,10 @@ function toggle(set, value) {
 }
 
 function factsList(facts) {
-  const pair = ([name, value]) =>
-    element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }));
+  const pair = ([name, value]) => {
+    const term = element("dt", { textContent: name });
+    tellTerms(term);
+    return element("div", {}, term, element("dd", { textContent: value }));
+  };
   return element("dl", { className: "facts" }, ...facts.map(pair));
 }

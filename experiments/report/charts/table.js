@@ -1,6 +1,6 @@
 // A table that sorts by any column, keeps the rows with some words, and is copied as CSV.
 
-const MOST_ROWS = 500; // Rows shown before a button asks for all of them.
+const MOST_ROWS = 200; // Rows shown before a button asks for all of them.
 
 // columns: {heading, unit, note}, of which the note is a tooltip and optional; rows(): arrays of values. The first cell is a button, and a click there or on the row calls
 // pick(row number), where pickable(row number) says so. Rows of which picked(row number) is true stand out. The table has refresh() for when
