@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,12 +22,13 @@ from byoc.operators.gather import (
     CONSTANT,
     MAX_PIECES_PER_MOVE,
     ByteMap,
+    Origins,
     find_moved_pieces,
     to_gather,
 )
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
-from byoc.operators.pieces import NOTHING
+from byoc.operators.pieces import NOTHING, Piece
 from isa.layout import Layout
 
 MAX_BYTES = 1 << 25
@@ -35,6 +37,8 @@ _UNKNOWN = CONSTANT - 1
 """Source number of a byte that no operation writes."""
 _NOT_COPIED = CONSTANT - 2
 """Source number of a byte that source and result share, which is not copied."""
+_Moves: TypeAlias = "tuple[int, tuple[_Move, ...]]"
+"""Bytes of a tensor and the pieces that write it."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,14 @@ class MoveContext:
 
     ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete;
     ``word``, bytes of a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the
-    model's tensors.
+    model's tensors; ``composed``, the origins of bytes that were composed before.
     """
 
     layouts: Mapping[str, Layout]
     word: int
     fits: Callable[[Operator], bool]
     shapes: Mapping[str, tuple[int, ...]]
+    composed: dict[_Moves, Origins | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ def _merge(
     name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext
 ) -> Merge | None:
     """Merge a tensor's movements with its sources' movements, or return None."""
-    bytes_moved = _compose(tensor, merges)
+    bytes_moved = _compose(tensor, merges, context.composed)
     if bytes_moved is None:
         return None
     aliases = tuple(
@@ -198,33 +203,64 @@ def _is_skipped(name: str, tensor: _Tensor, merges: Mapping[str, Merge]) -> bool
     )
 
 
-def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
+class _Move(NamedTuple):
+    """Piece of a tensor's bytes, and the number of the tensor that it reads.
+
+    A piece of a merged tensor has the ``past`` origins of that tensor, and the ``numbers`` of their
+    sources. If ``source`` is :data:`CONSTANT`, the bytes have ``value``.
+    """
+
+    piece: Piece
+    source: int
+    value: int = 0
+    past: Origins | None = None
+    numbers: tuple[int, ...] = ()
+
+
+def _compose(
+    tensor: _Tensor, merges: Mapping[str, Merge], composed: dict[_Moves, Origins | None]
+) -> ByteMap | None:
     """Return the byte map of a tensor from unmerged tensors.
 
-    Return None if some byte is never written.
+    Return None if some byte is never written. ``composed`` caches the origins of bytes, because
+    many tensors of a region are moved alike.
     """
     numbers: dict[str, int] = {}
-    source = np.full(tensor.size, _UNKNOWN, np.int32)
-    byte = np.zeros(tensor.size, np.int64)
+    moves = list[_Move]()
     for operation in tensor.producers:
         for name, piece in find_moved_pieces(operation):
-            sources = piece.view_targets(source)
-            bytes_read = piece.view_targets(byte)
             if isinstance(name, int):
-                sources[...] = CONSTANT
-                bytes_read[...] = name
+                moves.append(_Move(piece, CONSTANT, name))
             elif name not in merges:
-                sources[...] = numbers.setdefault(name, len(numbers))
-                bytes_read[...] = piece.source_positions().reshape(sources.shape)
+                moves.append(_Move(piece, numbers.setdefault(name, len(numbers))))
             else:
                 past = merges[name].bytes
-                renumbered = np.array(
-                    [numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT],
-                    np.int32,
-                )
-                sources[...] = renumbered[piece.view_sources(past.source)]
-                bytes_read[...] = piece.view_sources(past.byte)
-    return None if (source == _UNKNOWN).any() else ByteMap(tuple(numbers), source, byte)
+                found = [numbers.setdefault(one, len(numbers)) for one in past.sources]
+                moves.append(_Move(piece, CONSTANT, 0, past.origins, tuple(found)))
+    key = tensor.size, tuple(moves)
+    if key not in composed:
+        composed[key] = _find_origins(*key)
+    origins = composed[key]
+    return None if origins is None else ByteMap(tuple(numbers), origins)
+
+
+def _find_origins(size: int, moves: tuple[_Move, ...]) -> Origins | None:
+    """Return the origins of a tensor's bytes, or None if some byte is never written."""
+    source = np.full(size, _UNKNOWN, np.int32)
+    byte = np.zeros(size, np.int64)
+    for piece, number, value, past, numbers in moves:
+        sources = piece.view_targets(source)
+        bytes_read = piece.view_targets(byte)
+        if past is not None:
+            renumbered = np.array([*numbers, CONSTANT], np.int32)
+            sources[...] = renumbered[piece.view_sources(past.source)]
+            bytes_read[...] = piece.view_sources(past.byte)
+            continue
+        sources[...] = number
+        bytes_read[...] = (
+            value if number == CONSTANT else piece.source_positions().reshape(sources.shape)
+        )
+    return None if (source == _UNKNOWN).any() else Origins(source, byte)
 
 
 def _operations(

@@ -36,17 +36,36 @@ _SURFACE_STRIDE = 1 << 20
 """Stride of surfaces in bytes during the search for pieces; larger than any atom."""
 
 
-@dataclass(frozen=True)
-class ByteMap:
+@dataclass(frozen=True, eq=False)
+class Origins:
     """Source of each byte of a tensor.
 
-    ``sources`` are names of tensors. For each byte, ``source`` is the index of one, or
-    :data:`CONSTANT`; ``byte`` is the byte's offset in that tensor, or the constant value.
+    For each byte, ``source`` is the number of a tensor, or :data:`CONSTANT`; ``byte`` is the byte's
+    offset in that tensor, or the constant value.
     """
 
-    sources: tuple[str, ...]
     source: NDArray[np.int32]
     byte: Int64
+
+    @cached_property
+    def taken(self) -> dict[tuple[Layout, tuple[Layout | None, ...]], tuple[_Taken, ...] | None]:
+        """Cache of the pieces of gathers, by the layouts of the result and of the sources."""
+        return {}
+
+
+class ByteMap(NamedTuple):
+    """Source of each byte of a tensor, and the names of its ``sources`` by number."""
+
+    sources: tuple[str, ...]
+    origins: Origins
+
+    @property
+    def source(self) -> NDArray[np.int32]:
+        return self.origins.source
+
+    @property
+    def byte(self) -> Int64:
+        return self.origins.byte
 
 
 class _Step(NamedTuple):
@@ -86,20 +105,47 @@ def to_gather(
     A byte map is no gather if bytes change position or the map has too many pieces.
     """
     layout = layouts[name]
+    others = tuple([layouts.get(source) for source in found.sources])
+    known = found.origins.taken
+    if (layout, others) not in known:  # many tensors of a region are moved alike
+        known[layout, others] = _find_taken(found.origins, layout, others)
+    taken = known[layout, others]
+    if taken is None:
+        return None
+    depths = tuple([other.surfaces for other in others if other is not None])
+    atom = max(other.atom for other in others if other is not None)
+    rows, columns = _rows(layout, (shapes.get(one, ()) for one in (name, *found.sources)))
+    operands = tuple(
+        Operand(source, (depth * layout.positions * atom,))
+        for source, depth in zip(found.sources, depths, strict=True)
+    )
+    return Gather(
+        name=node.name, kind="ELTWISE", onnx_nodes=node.onnx_nodes, inputs=operands,
+        output=Operand(name, (found.source.size,)), depths=depths, rows=rows,
+        row_bytes=columns * layout.atom,
+        taken=taken, atom=layout.atom, source_atom=atom, word=word,
+    )  # fmt: skip
+
+
+def _find_taken(
+    found: Origins, layout: Layout, others: tuple[Layout | None, ...]
+) -> tuple[_Taken, ...] | None:
+    """Return what each operand provides of a gather, or None if the bytes are no gather.
+
+    ``others`` are the layouts of the sources.
+    """
     shape = layout.surfaces, layout.positions, layout.atom
     which = found.source.reshape(shape)
     place = found.byte.reshape(shape)
-    if not found.sources or (which != which[:, :1]).any():
+    if not others or (which != which[:, :1]).any():
         return None
-    depths = list[int]()
     taken = list[_Taken]()
-    atoms = {layouts[source].atom for source in found.sources if source in layouts}
+    atoms = {other.atom for other in others if other is not None}
     steps = np.arange(layout.positions)[:, np.newaxis] * max(atoms, default=layout.atom)
     copied = which[:, :1] != CONSTANT
     if len(atoms) > 1 or (copied & (place - place[:, :1] != steps)).any():
         return None
-    for number, source in enumerate(found.sources):
-        other = layouts.get(source)
+    for number, other in enumerate(others):
         mine = which[:, 0] == number
         if other is None or other._replace(channels=0, atom=0) != layout._replace(
             channels=0, atom=0
@@ -108,7 +154,6 @@ def to_gather(
         surface, byte = np.divmod(place[:, 0], other.positions * other.atom)
         if (mine & (byte >= other.atom)).any():
             return None
-        depths.append(other.surfaces)
         pieces = _pieces(np.where(mine, surface * _SURFACE_STRIDE + byte, NOTHING), layout.atom)
         taken += [_Taken(number, *piece) for piece in pieces]
     for value in [] if copied.all() else np.unique(place[which == CONSTANT]).tolist():
@@ -116,19 +161,7 @@ def to_gather(
             np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), layout.atom
         )
         taken += [_Taken(None, *piece, value) for piece in pieces]
-    if len(taken) > MAX_PIECES_PER_MOVE:
-        return None
-    rows, columns = _rows(layout, (shapes.get(one, ()) for one in (name, *found.sources)))
-    operands = tuple(
-        Operand(source, (depth * layout.positions * max(atoms),))
-        for source, depth in zip(found.sources, depths, strict=True)
-    )
-    return Gather(
-        name=node.name, kind="ELTWISE", onnx_nodes=node.onnx_nodes, inputs=operands,
-        output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows,
-        row_bytes=columns * layout.atom,
-        taken=tuple(taken), atom=layout.atom, source_atom=max(atoms), word=word,
-    )  # fmt: skip
+    return tuple(taken) if len(taken) <= MAX_PIECES_PER_MOVE else None
 
 
 def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from byoc.layout.merging import merge_moves
-from byoc.operators.gather import ByteMap, Gather, list_moved_pieces, to_gather
+from byoc.operators.gather import ByteMap, Gather, Origins, list_moved_pieces, to_gather
 from byoc.operators.operator import Operator
 from byoc.operators.pieces import Piece
 from byoc.operators.records import Operand
@@ -35,7 +35,7 @@ def gathered(
         start = channel // other.atom * other.positions * other.atom + channel % other.atom
         source[place] = names.index(name)
         byte[place] = start + np.arange(layout.positions) * other.atom
-    found = ByteMap(names, source.reshape(-1), byte.reshape(-1))
+    found = ByteMap(names, Origins(source.reshape(-1), byte.reshape(-1)))
     node: Operator = _moved("a", "c", {0: 0}, 1)[0]
     return found, to_gather(node, "c", found, layouts, {}, WORD)
 

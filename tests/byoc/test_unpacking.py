@@ -13,7 +13,7 @@ from byoc.estimate.movements import movement_slots
 from byoc.layout.merging import merge_moves
 from byoc.layout.unpacking import TensorMovement, find_unpacked_routes
 from byoc.operators.copies import copies, fills
-from byoc.operators.gather import CONSTANT, ByteMap
+from byoc.operators.gather import CONSTANT, ByteMap, Origins
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
 from byoc.operators.pieces import NOTHING, Dim, Piece
@@ -50,7 +50,7 @@ def _movement(target: Layout, shapes: Mapping[str, tuple[int, ...]] = SHAPES) ->
     pieces = find_packed_pieces(index, target, shapes["b"])
     rest = find_packed_pieces(np.where(index == NOTHING, 0, NOTHING), target, shapes["b"])
     operations = (*copies("n", (), "a", "b", pieces), *fills("n", (), "b", rest, 0))
-    bytes_moved = ByteMap(("a",), source, np.where(index == NOTHING, 0, index))
+    bytes_moved = ByteMap(("a",), Origins(source, np.where(index == NOTHING, 0, index)))
     return TensorMovement("b", bytes_moved, operations, {"a": PACKED, "b": target}, shapes)
 
 
