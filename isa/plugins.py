@@ -16,16 +16,19 @@ addition must not use a name or number that is taken; the error names both owner
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import linecache
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
 from traceback import walk_tb
-from typing import TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
-from isa.errors import InputError
-from isa.instruction import Instruction
+from isa.errors import InputError, PluginError, suggest_name
+from isa.instruction import Command, Instruction
 from isa.ops import ALL
 from isa.registers import COMMON, Register, widest
 from isa.variants import VARIANTS, Variant, extend
@@ -128,10 +131,10 @@ def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
             yield ("register", register.name), _Claim(register, "", owner)
             yield ("register index", register.index), _Claim(register, register.name, owner)
         if item.unit is None and owner != PROJECT and item not in ALL.values():
-            raise InputError(f"{owner}: {item.mnemonic} names no unit; give it unit LD, EX or ST")
+            raise PluginError(f"{owner}: {item.mnemonic} names no unit; give it unit LD, EX or ST")
     for variant in extension.variants:
         if "+" in variant.name:
-            raise InputError(
+            raise PluginError(
                 f"{owner}: ISA variant {variant.name} has a '+', which composes variants; rename it"
             )
         yield ("ISA variant", variant.name), _Claim(variant, "", owner)
@@ -152,7 +155,7 @@ def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
     shown = f"{value:#04x}" if isinstance(value, int) else value
     what = f"{kind} {shown} of {claim.name}" if claim.name else f"{kind} {shown}"
     holder = f"{held.name} of {held.owner}" if held.name else held.owner
-    raise InputError(
+    raise PluginError(
         f"{claim.owner}: {what} is taken by {holder}; choose another or uninstall one of the two"
     )
 
@@ -194,6 +197,9 @@ def _find(table: Table, name: str) -> Variant:
 GROUP = "dla.isa"
 OPERATORS = "dla.operators"
 """Entry point group of operator families, which :mod:`byoc.operators.registry` reads."""
+ENGINES = "dla.rtl.engines"
+"""Entry point group of hardware, which :mod:`dla_sim.rtl.ex.engines` reads."""
+GROUPS = (GROUP, OPERATORS, ENGINES)
 Kind = TypeVar("Kind")
 
 
@@ -248,6 +254,8 @@ def _entries(group: str) -> Iterator[EntryPoint]:
     Package metadata is not trusted.
     """
     packages = list(distributions())
+    for package in packages:
+        _check_groups(package)
     declared = [_find_entry_points(package, group) for package in packages]
     if not any(declared):
         return  # finding the owners takes thirty times as long
@@ -260,12 +268,24 @@ def _entries(group: str) -> Iterator[EntryPoint]:
         if not isinstance(name, str) or not isinstance(version, str) or name in seen:
             continue  # incomplete metadata of an interrupted installation
         if not sound:
-            raise InputError(
+            raise PluginError(
                 f"package {name} {version}: entry points of {group} name no object; "
                 "fix or uninstall it"
             )
         seen.add(name)
         yield from entries
+
+
+def _check_groups(package: Distribution) -> None:
+    """Raise PluginError for an entry point in a group of dla that does not exist."""
+    with _readable(package):
+        groups = package.entry_points.groups
+    unknown = [group for group in groups if group.startswith("dla.") and group not in GROUPS]
+    if unknown:
+        close = suggest_name(unknown[0], GROUPS) or "remove it"
+        raise PluginError(
+            f"package {package.name}: nothing reads entry points of {unknown[0]}; {close.strip()}"
+        )
 
 
 def _find_entry_points(package: Distribution, group: str) -> tuple[EntryPoint, ...]:
@@ -281,7 +301,7 @@ def _readable(package: Distribution) -> Iterator[None]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         place = package.locate_file("")
         reason = (str(error).splitlines() or [""])[0]
-        raise InputError(
+        raise PluginError(
             f"a package in {place} has damaged metadata ({reason}); install it again"
         ) from error
 
@@ -299,27 +319,69 @@ def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
     except Exception as error:  # any exception of a package's code: the message names the package
         reason = (str(error).splitlines() or [""])[0]
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
-        raise InputError(f"{owner} cannot be loaded: {reason}; fix or uninstall it") from error
+        raise PluginError(f"{owner} cannot be loaded: {reason}; fix or uninstall it") from error
     if not isinstance(found, kind):
-        raise InputError(
+        raise PluginError(
             f"{owner} gives an object of type {type(found).__name__}; it must be {name}"
         )
     return found
 
 
-def package_at_fault(error: BaseException) -> str:
-    """Return the package whose code or classes caused ``error``, innermost call first, or ""."""
+def describe_fault(error: BaseException) -> str:
+    """Return package, class and hook of a package in which ``error`` arose, and the exception.
+
+    The result is "" if the code and the classes of no package took part.
+    """
     owners = {
         entry.module.partition(".")[0]: _owner(entry)
-        for group in (GROUP, OPERATORS)
+        for group in GROUPS
         for entry in _entries(group)
     }
-    for frame, _ in reversed([*walk_tb(error.__traceback__)]):
-        kinds = (
-            value if isinstance(value, type) else type(value) for value in frame.f_locals.values()
-        )
-        for module in (frame.f_globals.get("__name__"), *(kind.__module__ for kind in kinds)):
-            owner = owners.get(str(module).partition(".")[0])
-            if owner is not None:
-                return owner
+    steps = [*walk_tb(error.__traceback__)]
+    for number, (frame, _) in enumerate(steps):
+        owner = owners.get(str(frame.f_globals.get("__name__")).partition(".")[0])
+        if owner is not None:
+            hook = frame.f_code.co_qualname
+            about = [_find_declaration(outer, owners) for outer, _ in reversed(steps[:number])]
+            named = next((name for name, _, _ in filter(None, about)), "")
+            hook = hook if "." in hook or not named else f"{named}, {hook}"
+            return _describe(owner, hook, error)
+    for frame, line in reversed(steps):
+        declared = _find_declaration(frame, owners)
+        if declared is not None:
+            name, owner, hooks = declared
+            text = linecache.getline(frame.f_code.co_filename, line)
+            own = frame.f_locals.get("self", frame.f_locals.get("cls"))
+            kind = own if isinstance(own, type) else type(own)
+            method = frame.f_code.co_name if kind.__name__ == name else ""
+            used = next((word for word in _ATTRIBUTE.findall(text) if word in hooks), method)
+            return _describe(owner, f"{name}.{used}" if used else name, error)
     return ""
+
+
+_ATTRIBUTE = re.compile(r"\.(\w+)")
+
+
+def _describe(owner: str, where: str, error: BaseException) -> str:
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{owner}: {where} ends with {what:.200}"
+
+
+def _find_declaration(
+    frame: FrameType, owners: Mapping[str, str]
+) -> tuple[str, str, Collection[str]] | None:
+    """Return name, owner and hooks of a package's class or instruction among local variables."""
+    for value in frame.f_locals.values():
+        item = getattr(value, "instruction", value) if isinstance(value, Command) else value
+        if isinstance(item, Instruction):
+            hooks: Collection[str] = [one.name for one in fields(item)]
+            homes: list[Any] = [item.semantics, item.cycles, item.operands]
+            name = item.mnemonic
+        else:
+            kind = item if isinstance(item, type) else type(item)
+            name, homes, hooks = kind.__name__, [kind], vars(kind).keys()
+        for home in homes:
+            owner = owners.get(str(home.__module__).partition(".")[0])
+            if owner is not None:
+                return name, owner, hooks
+    return None

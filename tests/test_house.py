@@ -45,7 +45,7 @@ ROOMS = {
     },
     "run": {"running"},
     "show": {"report", "cost", "figure", "glossary"},
-    "stock": {"models", "extras", "installation", "interruption", "literal", "version"},
+    "stock": {"models", "extras", "installation", "interruption", "literal", "release", "version"},
 }
 """The floors of experiments from the highest one down, with the folders and files of each."""
 
@@ -53,6 +53,7 @@ LATE = {
     "byoc.host.sessions": "what cuts .tflite models is for those who run them",
     "byoc.layout.region": "what lays out values, and makes movements one, is for machines of words",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
+    "dla": "what words errors is for those who call a function",
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at "
     "once",

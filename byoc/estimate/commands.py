@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 from typing import NamedTuple
 
+import numpy as np
+
 from byoc.estimate.banks import BankUse, Passing, delay
 from byoc.estimate.bus import MemoryBus, transfer_cycles
 from byoc.estimate.constants import (
@@ -222,7 +224,10 @@ class Compute:
         Raises InputError if it reads one of the operator's ``numbers``.
         """
         try:
-            return formula(command, self._arch)
+            found = formula(command, self._arch)
+            if not isinstance(found, int | np.integer):
+                raise TypeError(f"cycles returned {found!r}, which is no integer")
+            return int(found)
         except _UnknownNumberError as error:
             raise InputError(
                 f"the cycle formula of {command.instruction.mnemonic} reads {error.args[0]}, which "

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property, reduce
 from operator import or_
+from pathlib import Path
 
 import onnx
 
@@ -40,7 +43,7 @@ from byoc.operators.rules import (
     open_shape,
 )
 from byoc.options import Target
-from isa.errors import InputError
+from isa.errors import PluginError, suggest_name
 from isa.plugins import OPERATORS, load_entry_points
 
 PROJECT = "the project"
@@ -101,7 +104,7 @@ class Registry:
         Raise InputError naming the owner of a name already in use.
         """
         if family.family in self.owners:
-            raise InputError(
+            raise PluginError(
                 f"{owner}: operator family {family.family} is taken by "
                 f"{self.owners[family.family]}; "
                 "choose another name or uninstall one of the two"
@@ -112,7 +115,7 @@ class Registry:
                 None,
             )
             if other is not None:
-                raise InputError(
+                raise PluginError(
                     f"{owner}: operator family {family.family} takes operator {op_type} from "
                     f"{other.family} "
                     f"of {self.owners[other.family]}; name the instructions that it needs"
@@ -162,7 +165,10 @@ def lower(
         found = constraint(record, target)
         if found is not None:
             return Refusal(node.name, constraint.name, found, constraint.text)
-    packed = pack_operations(family.operations(record, target), graph, target)
+    made = family.operations(record, target)
+    if not isinstance(made, tuple):
+        raise TypeError(f"operations returned {made!r}, which is no tuple of operators")
+    packed = pack_operations(made, graph, target)
     return Refusal(node.name, "packed", packed, RULE) if isinstance(packed, Finding) else packed
 
 
@@ -195,7 +201,7 @@ def load_installed_families() -> Registry:
         OPERATORS, type, "a subclass of byoc.operators.operator.Operator"
     ):
         if not issubclass(family, Operator) or not family.family:
-            raise InputError(
+            raise PluginError(
                 f"{owner} gives the class {family.__name__}; it must be a subclass of "
                 "byoc.operators.operator.Operator "
                 "that names its family"
@@ -210,23 +216,57 @@ _LIKENESS = 0.85
 
 
 def _check_spelling(owner: str, family: type[Operator]) -> None:
-    """Raise InputError for a misspelled hook or ONNX operator in a package's family."""
+    """Raise PluginError for a misspelled or unused declaration in a package's family.
+
+    The family's operators must be operators of ONNX or ONNX Runtime.
+    """
     ours = [kind for kind in family.__mro__ if kind.__module__.startswith(f"{operators.__name__}.")]
-    hooks = {
-        name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", ()))
-    }
+    hooks = sorted(
+        {name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", ()))}
+    )
     for kind in set(family.__mro__[:-1]) - set(ours):
         for name in (name for name in vars(kind) if not name.startswith("_") and name not in hooks):
             if close := get_close_matches(name, hooks, n=1, cutoff=_LIKENESS):
-                raise InputError(
+                raise PluginError(
                     f"{owner}: {kind.__name__}.{name} is never called; name it "
                     f"{close[0]}, or otherwise"
                 )
-    names = {schema.name.casefold(): schema.name for schema in onnx.defs.get_all_schemas()}
+            if not _is_read(kind, name):
+                raise PluginError(
+                    f"{owner}: {kind.__name__}.{name} is never used: it is no hook of the "
+                    f"compiler; {suggest_name(name, hooks)}remove it, or name it _{name}"
+                )
     for form in family.forms:
-        known = names.get(form.onnx.casefold(), form.onnx)
-        if known != form.onnx:
-            raise InputError(f"{owner}: no ONNX operator is called {form.onnx}; write {known}")
+        _check_operator(owner, form.onnx)
+
+
+def _is_read(kind: type, name: str) -> bool:
+    """Return True if some imported file of a class's package mentions an attribute's name."""
+    top = sys.modules[kind.__module__.partition(".")[0]]
+    home = Path(top.__file__ or "").parent
+    imported = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+    own = {
+        path
+        for path in map(Path, filter(None, imported))
+        if path.parent == home or (hasattr(top, "__path__") and home in path.parents)
+    }
+    pattern = re.compile(rf"[.\"']{name}\b")
+    texts = (path.read_text("utf-8", "replace") for path in own if path.is_file())
+    return any(pattern.search(text) for text in texts)
+
+
+def _check_operator(owner: str, name: str) -> None:
+    """Raise PluginError for an operator that neither ONNX nor ONNX Runtime has."""
+    names = {schema.name.casefold(): schema.name for schema in onnx.defs.get_all_schemas()}
+    known = names.get(name.casefold(), name)
+    if known == name and name not in names.values():
+        from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+        more = {*names.values(), *(schema.name for schema in get_all_operator_schema())}
+        known = name if name in more else next(iter(get_close_matches(name, more, n=1)), "")
+    if known != name:
+        remedy = f"write {known}" if known else "write the name of one"
+        raise PluginError(f"{owner}: no ONNX operator is called {name}; {remedy}")
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,8 @@ class Fidelity:
     ``left_out`` names passes that would have changed rounding too much. ``widened`` is True if a
     half-precision model is computed in float32. ``laws`` counts the applications of each rewrite
     rule (docs/compiler.md). ``made_static`` counts operators that quantised activations at run time
-    and now have calibrated scales. ``file`` compares the outputs with those of the unoptimised
+    and now have calibrated scales. ``opened`` names the inputs whose first dimension was open and
+    became 1. ``file`` compares the outputs with those of the unoptimised
     file; None if that does not run.
     """
 
@@ -145,6 +146,7 @@ class Fidelity:
     laws: Mapping[Annotated[str, Field(max_length=1 << 8)], Count] = field(default_factory=dict)
     widened: bool = False
     made_static: Count = 0
+    opened: tuple[str, ...] = ()
     calibration: Calibration | None = None
     file: FileCheck | None = None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from isa.errors import InputError
+from isa.errors import InputError, MissingExtraError
 from isa.installation import remedy
 from isa.reading import first_line
 
@@ -48,7 +48,7 @@ def options_name(kind: str) -> str:
 
 
 def _make_missing_error(error: Exception) -> InputError:
-    return InputError(
+    return MissingExtraError(
         f"TensorFlow Lite models need LiteRT ({error}); install it with: {remedy('tflite')}"
     )
 

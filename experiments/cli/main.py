@@ -141,7 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A command may run others (dla repro repeats a saved command line): obj tells it how.
         return int(application(words)(words, prog_name="dla", standalone_mode=False, obj=main) or 0)
     except InputError as error:
-        return _fail(str(error))
+        _fail(str(error))
+        for note in getattr(error, "__notes__", ()):
+            for line in note.splitlines():
+                say(line, file=sys.stderr)
+        return BAD_INPUT
     except MemoryError as error:
         return _fail(
             f"the memory is used up ({error or 'no estimate saw it coming'}); give a "
@@ -153,6 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE  # else typer answered a shell's request
     except OSError as error:
+        if _fault(error):
+            return _report_bug(error)
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
@@ -183,8 +189,6 @@ def _report_bug(error: Exception) -> int:
     import tempfile
     import traceback
 
-    from isa.plugins import package_at_fault
-
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile(
@@ -194,20 +198,23 @@ def _report_bug(error: Exception) -> int:
         place = f"its traceback is in {file.name}"
     except OSError as reason:
         place = f"its traceback cannot be written ({reason.strerror})"
-    package = ""
-    with contextlib.suppress(Exception):
-        package = package_at_fault(error)
-    if package:
-        what = f"{type(error).__name__}: {error}"
-        return _fail(
-            f"{package} makes dla end with {what:.200}; {place}: correct the package, or "
-            "uninstall it"
-        )
+    fault = _fault(error)
+    if fault:
+        return _fail(f"{fault}; {place}: correct the package, or uninstall it")
     _fail(
         f"this is a bug of dla itself ({type(error).__name__}); {place}: please report it with "
         "what you ran"
     )
     return INTERNAL_ERROR
+
+
+def _fault(error: Exception) -> str:
+    """Return what :func:`describe_fault` says, or "" if even that fails."""
+    from isa.plugins import describe_fault
+
+    with contextlib.suppress(Exception):
+        return describe_fault(error)
+    return ""
 
 
 def _degrade() -> None:

@@ -87,12 +87,15 @@ if TYPE_CHECKING:
     from byoc.options import CompileOptions
     from byoc.package.package import Package, load_package, save_package
     from dla_sim.device import Device
+    from dla_sim.engine.times import DeadlockError
+    from dla_sim.prepared import HazardError
     from dla_sim.presets import Preset, load_hardware, preset_names
     from dla_sim.timing import Timing
     from experiments.advise.advice import Advice, advise
     from experiments.explore.exploration import Exploration
     from experiments.explore.exploring import explore
     from experiments.models import MODELS
+    from experiments.release import __version__
     from experiments.report.schema import RunReport
     from experiments.report.store import load_report
     from experiments.running.inference import import_model, run
@@ -105,10 +108,19 @@ if TYPE_CHECKING:
     from experiments.systems.split import SplitReport
     from experiments.systems.sweep import SystemSweep
     from experiments.tune.tuning import Tuned, tune
-    from isa.errors import InputError
+    from isa.errors import (
+        DoesNotFitError,
+        InputError,
+        MissingExtraError,
+        PluginError,
+    )
 else:
     from isa.exports import lazily
-    from isa.typed import check_if_function
+
+    def _present(found):
+        from experiments.running.wording import present
+
+        return present(found)
 
     __getattr__, __dir__ = lazily(
         __name__,
@@ -116,11 +128,16 @@ else:
             "Advice": "experiments.advise.advice",
             "CompileOptions": "byoc.options",
             "CompiledNetwork": "byoc.compiler",
+            "DeadlockError": "dla_sim.engine.times",
             "Device": "dla_sim.device",
+            "DoesNotFitError": "isa.errors",
             "Exploration": "experiments.explore.exploration",
+            "HazardError": "dla_sim.prepared",
             "InputError": "isa.errors",
             "MODELS": "experiments.models",
+            "MissingExtraError": "isa.errors",
             "Package": "byoc.package.package",
+            "PluginError": "isa.errors",
             "Preset": "dla_sim.presets",
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
@@ -131,6 +148,7 @@ else:
             "SystemSweep": "experiments.systems.sweep",
             "Timing": "dla_sim.timing",
             "Tuned": "experiments.tune.tuning",
+            "__version__": "experiments.release",
             "advise": "experiments.advise.advice",
             "compile": "byoc.compiler",
             "explore": "experiments.explore.exploring",
@@ -148,15 +166,15 @@ else:
             "system": "experiments.systems.requested",
             "tune": "experiments.tune.tuning",
         },
-        check_if_function,
+        _present,
     )
 
 __all__ = [
-    "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError",
-    "Package",
-    "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport", "SystemResult",
-    "SystemSweep", "Timing",
-    "Tuned", "advise", "compile", "explore", "import_model", "load", "load_hardware",
+    "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "DeadlockError", "Device",
+    "DoesNotFitError", "Exploration", "HazardError", "InputError", "MissingExtraError", "Package",
+    "PluginError", "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport",
+    "SystemResult", "SystemSweep", "Timing",
+    "Tuned", "__version__", "advise", "compile", "explore", "import_model", "load", "load_hardware",
     "load_package", "load_report",
     "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",
 ]  # fmt: skip

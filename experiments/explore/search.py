@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.sweep.request import SamplerName
 from experiments.sweep.results import FlatRow, Pair
-from isa.errors import InputError
+from isa.errors import MissingExtraError
 from isa.installation import remedy
 from isa.progress import silent
 
@@ -160,7 +160,7 @@ def _optuna() -> Any:
             warnings.simplefilter("ignore")
             import optuna
     except ImportError as error:
-        raise InputError(
+        raise MissingExtraError(
             f"dla explore needs Optuna; install it with: {remedy('explore')}"
         ) from error
     return optuna

@@ -31,7 +31,7 @@ LONGEST_TEXT = 120
 """Most characters of a text, so that it takes at most two lines."""
 LONGEST_LIMIT = 185
 """The same for the sentence about the limiter, which takes at most three lines."""
-_CORRECT = ("check", "hardware")
+_CORRECT = ("check", "hardware", "batch")
 _SAMPLES = ("calibration", "accuracy")
 _SPEED = ("cycles", "MACs")
 WEIGHTS = {

@@ -340,6 +340,8 @@ def _check_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
     yield "model", _fidelity_line(report.fidelity)
+    if report.fidelity is not None and report.fidelity.opened:
+        yield "batch", batch_line(report.fidelity)
     if report.fidelity is not None and report.fidelity.file is not None:
         yield "file", report.fidelity.file.message()
     if report.fidelity is not None and report.fidelity.laws:
@@ -515,6 +517,12 @@ def _fidelity_line(found: Fidelity | None) -> str:
     return f"{text}; int8 to float: {noise} signal to noise" if noise else text
 
 
+def batch_line(found: Fidelity) -> str:
+    """Name the inputs whose open first dimension became 1."""
+    names = ", ".join(f"'{name}'" for name in found.opened)
+    return f"1, because the first dimension of {names} is open; --shape sets another"
+
+
 def calibration_line(found: Calibration) -> str:
     """Describe the calibration samples of a float model, and its agreement with int8.
 
@@ -575,7 +583,7 @@ def _cells(layer: Layer, shown: list[str]) -> list[str]:
     return [f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown]
 
 
-_SUMMED_UP = ("cycles", "MACs", "check", "hardware", "warning")
+_SUMMED_UP = ("cycles", "MACs", "check", "batch", "hardware", "warning")
 
 
 def summary_lines(report: RunReport) -> Iterator[str]:

@@ -12,6 +12,7 @@ from byoc.options import CompileOptions
 from experiments.running.declared import list_declared
 from experiments.running.given import NetworkChoice
 from experiments.running.in_memory import to_onnx
+from experiments.running.wording import speak_python
 from isa.errors import InputError, suggest_name
 from isa.typed import check_types, field_types
 
@@ -76,6 +77,10 @@ def door(
                     f"unexpected keyword argument '{word}'; "
                     f"{suggest_name(word, known)}options are {names}"
                 )
+        with speak_python(request):
+            return work(make_request(positional, given))
+
+    def make_request(positional: Any, given: Mapping[str, Any]) -> Request:
         choices = {word: value for word, value in given.items() if word in _CHOICES}
         rest: dict[str, Any] = {
             word: value for word, value in given.items() if word not in _CHOICES
@@ -89,7 +94,7 @@ def door(
             made = replace(made, options=made.options.replace_fields(choices))
         if isinstance(made, NetworkChoice):
             made = replace(made, model=to_onnx(made.model))
-        return work(made)
+        return made  # type: ignore[no-any-return]
 
     signature = inspect.signature(work).replace(parameters=list(known.values()))
     vars(take_options)["__signature__"] = signature

@@ -45,6 +45,11 @@ from isa.progress import Progress, silent
 from isa.reading import check_file, file_fault, first_bytes, read_npz
 
 _ZIP_MAGIC = b"PK\x03\x04"
+_TORCH_SUFFIXES = (".pt", ".pth", ".pt2")
+_EXPORT_RECIPE = """\
+import torch
+network = torch.load({file!r}, weights_only=False).eval()  # a state_dict: load it into its class
+torch.onnx.export(network, (torch.randn(1, 3, 224, 224),), {name!r})"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +106,13 @@ load_network = door("load_network", Given, Given, load)
 def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Network:
     builtin = MODELS.get(model)
     path = Path(model)
+    if builtin is None and path.is_file() and path.suffix in _TORCH_SUFFIXES:
+        error = InputError(
+            f"{path}: a PyTorch file; dla reads ONNX: export the network with the three lines "
+            "below, with the shape of your input (docs/inputs.md)"
+        )
+        error.add_note(_EXPORT_RECIPE.format(file=str(path), name=f"{path.stem}.onnx"))
+        raise error
     if builtin is None and path.is_file() and is_package(path):
         given.refuse(path, *_OF_PACKAGES)
         return _from_package(load_package(path))
@@ -174,6 +186,7 @@ def _build(
     progress: Progress,
 ) -> Network:
     from byoc.frontend.onnx.rewriting.constants import fix_inputs
+    from byoc.frontend.onnx.rewriting.shapes import set_batch
     from byoc.importing import import_model
 
     if (
@@ -188,11 +201,12 @@ def _build(
     source = fix_inputs(opened, fixed, given.shapes or {})
     del opened
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
-    samples = _samples(source, builtin, shapes, given)
+    whole = set_batch(source, shapes)
+    samples = _samples(source, builtin, whole, given)
     origin = _origin(given.calibration) if samples is not None else ""
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
-    float_model = _float32(source, shapes) if wanted and not _has_fixed_scales(source) else None
+    float_model = _float32(source, whole) if wanted and not _has_fixed_scales(source) else None
     handed = [source]
     del source  # frees what may be hundreds of megabytes of weights
     package = import_model(
@@ -389,6 +403,8 @@ def read_samples(
         )
     for name, (shape, dtype) in wanted.items():
         array = arrays[name]
+        if shape[:1] == (1,) and array.shape[1:] == shape[1:]:
+            arrays[name] = array = array[:, np.newaxis]  # samples along the axis of a batch of 1
         if array.shape[1:] != shape or array.dtype != dtype:
             raise InputError(
                 f"{option}: '{name}' has samples of shape {list(array.shape[1:])} and type "

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from experiments.interruption import delay_interrupts
 from experiments.sweep.worker import WorkerJob, run_job
-from isa.errors import InputError
+from isa.errors import InputError, MissingExtraError
 from isa.installation import remedy
 
 CONNECT_SECONDS = 10
@@ -306,7 +306,7 @@ class DaskPool:
         try:
             import distributed
         except ImportError as error:
-            raise InputError(
+            raise MissingExtraError(
                 f"--scheduler needs Dask; install it with: {remedy('sweep')}"
             ) from error
         try:

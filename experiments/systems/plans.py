@@ -22,12 +22,8 @@ from experiments.report.assemble import end_to_end, host_estimate
 from experiments.running.given import Given
 from experiments.running.network import Network, load
 from isa.arch import Arch
-from isa.errors import InputError
+from isa.errors import DoesNotFitError, InputError
 from isa.progress import Progress, silent
-
-
-class DoesNotFitError(InputError):
-    """No part of a network can run on an accelerator that a task assigns to it."""
 
 
 class PlanMaker:

@@ -27,12 +27,12 @@ from experiments.sweep.pools import Here, WorkerPool, open_started
 from experiments.sweep.session import Manifest
 from experiments.sweep.store import SYSTEMS, Row, Store, canonical
 from experiments.sweep.worker import PointOutcome, WorkerResult, message_of
-from experiments.systems.plans import DoesNotFitError, PlanMaker
+from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SystemReport
 from experiments.systems.request import SystemSweepRequest
 from experiments.systems.running import run_system
 from experiments.version import compiler_version
-from isa.errors import InputError
+from isa.errors import DoesNotFitError, InputError
 
 Figures = dict[str, Any]
 _SYSTEM = TypeAdapter(System)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.tuning.units import FEATURES, Features
-from isa.errors import InputError
+from isa.errors import InputError, MissingExtraError
 from isa.files import write_atomically
 from isa.installation import remedy
 from isa.reading import read_bytes, text_of
@@ -59,7 +59,7 @@ def require_library() -> None:
     try:
         import lightgbm  # noqa: F401
     except (ImportError, OSError) as error:
-        raise InputError(
+        raise MissingExtraError(
             "the learned cost model needs LightGBM; search with --no-model, or install it with: "
             f"{remedy('tune')}"
         ) from error

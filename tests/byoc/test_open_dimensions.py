@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.file import load_model, open_dimensions
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
+from byoc.frontend.onnx.rewriting.shapes import set_batch
 from experiments.running.inference import run
 from isa.errors import InputError
 
@@ -66,11 +67,35 @@ def test_they_run_with_a_shape(dims: Sequence[Any], in_memory: bool, tmp_path: P
     assert report.check.elements
 
 
+@pytest.mark.parametrize("batch", [-1, "N"])
+def test_an_open_batch_alone_is_one_and_the_result_says_so(batch: Any, tmp_path: Path) -> None:
+    onnx.save(model_of([batch, 3, 8, 8]), tmp_path / "m.onnx")
+    done = run(tmp_path / "m.onnx", fixed={"flag": 1})
+    assert {name: array.shape for name, array in done.outputs.items()} == {"y": (1, 4, 8, 8)}
+    assert done.report.fidelity is not None
+    assert done.report.fidelity.opened == ("x",)
+    assert "because the first dimension of 'x' is open" in str(done)
+    given = run(tmp_path / "m.onnx", fixed={"flag": 1}, shapes={"x": (1, 3, 8, 8)}).report
+    assert given.fidelity is not None
+    assert given.fidelity.opened == ()
+
+
+def test_inputs_with_one_batch_get_the_same_number() -> None:
+    model = model_of(["N", 3, 8, 8])
+    for name, dims in (("z", ["N", 2]), ("w2", ["M", 2]), ("s", ["N", "k"]), ("t", None)):
+        model.graph.input.append(info(name, TensorProto.FLOAT, dims))
+    assert set_batch(model, {"x": (5, 3, 8, 8)}) == {
+        "x": (5, 3, 8, 8),
+        "z": (5, 2),
+        "w2": (1, 2),
+    }
+
+
 def test_without_a_shape_the_message_gives_an_example(tmp_path: Path) -> None:
-    onnx.save(model_of([-1, 3, 8, 8]), tmp_path / "m.onnx")
+    onnx.save(model_of([-1, 3, -1, 8]), tmp_path / "m.onnx")
     expected = (
-        r"input 'x' has the dynamic shape \(\?, 3, 8, 8\): "
-        "fix it, for example with --shape x=1,3,8,8"
+        r"input 'x' has the dynamic shape \(\?, 3, \?, 8\): "
+        "fix it, for example with --shape x=1,3,224,8"
     )
     with pytest.raises(InputError, match=expected):
         run(tmp_path / "m.onnx")

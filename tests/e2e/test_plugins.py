@@ -318,6 +318,17 @@ REFUSED = [
         f"{OWNER}: no ONNX operator is called Prelu; write PRelu",
     ),
     (
+        "from byoc.operators.forms import Form\n"
+        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    forms = "
+        "(Form('Sofmax'),)",
+        f"{OWNER}: no ONNX operator is called Sofmax; write Softmax",
+    ),
+    (
+        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    speeds = 3",
+        f"{OWNER}: Plus.speeds is never used: it is no hook of the compiler; did you mean slices? "
+        "remove it, or name it _speeds",
+    ),
+    (
         "Plus = 1 / 0",
         f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it",
     ),
@@ -363,7 +374,7 @@ def test_an_error_that_a_package_causes_is_said_to_be_its(
         assert main(["run", str(tmp_path / "t.onnx"), "--json", str(tmp_path / "t.json")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(
-        f"error: {OWNER} makes dla end with KeyError: 'tangent'; its traceback is in "
+        f"error: {OWNER}: Plus.mnemonic ends with KeyError: 'tangent'; its traceback is in "
     )
     assert line.endswith(": correct the package, or uninstall it")
 

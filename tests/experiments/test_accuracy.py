@@ -70,8 +70,8 @@ IMAGES = np.zeros((3, 1, 1, 8, 8), np.float32)
             "'labels' is of shape [3] and type float64; give the class of",
         ),
         (
-            {"image": IMAGES[:, 0], "labels": np.zeros(3, int)},
-            "'image' has samples of shape [1, 8, 8] and type",
+            {"image": IMAGES[:, 0, 0], "labels": np.zeros(3, int)},
+            "'image' has samples of shape [8, 8] and type",
         ),
     ],
 )

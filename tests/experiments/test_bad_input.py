@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import numpy as np
@@ -286,6 +287,18 @@ def _model(node: onnx.NodeProto, *constants: onnx.TensorProto, domain: str = "")
     ]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), "one.onnx")
     return Path("one.onnx")
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".pt2"])
+def test_a_file_of_pytorch_gets_the_recipe_of_an_export(capsys: Capture, suffix: str) -> None:
+    Path(f"my net{suffix}").write_bytes(b"PK\x03\x04 of torch.save")
+    said = dla(capsys, "run", f"my net{suffix}")
+    first, *recipe = said.err.splitlines()
+    assert (said.status, len(recipe)) == (2, 3)
+    assert first.startswith(f"error: my net{suffix}: a PyTorch file; dla reads ONNX: ")
+    calls = [node for node in ast.walk(ast.parse("\n".join(recipe))) if isinstance(node, ast.Call)]
+    names = {ast.unparse(call.func) for call in calls}
+    assert {"torch.load", "torch.onnx.export"} <= names
 
 
 def test_operator_that_nobody_knows(capsys: Capture) -> None:

@@ -69,8 +69,8 @@ def test_fixed_inputs_of_a_built_in_network_are_none_of_its_samples() -> None:
             "the arrays have {'image': 0} samples; give all of them the same number",
         ),
         (
-            {"image": FLOATS[:, 0]},
-            "'image' has samples of shape [1, 8, 8] and type float32; "
+            {"image": FLOATS[:, 0, 0]},
+            "'image' has samples of shape [8, 8] and type float32; "
             "the model wants shape [1, 1, 8, 8] and type float32",
         ),
         (
@@ -88,6 +88,19 @@ def test_bad_samples(
     with pytest.raises(InputError) as caught:
         load_network(str(model), calibration=samples)
     assert str(caught.value) == f"--calibration {samples}: {message}"
+
+
+def test_samples_may_lack_the_axis_of_a_batch_of_one(model: Path, tmp_path: Path) -> None:
+    for name, array in (("own", FLOATS), ("batch", FLOATS[:, 0])):
+        np.savez(tmp_path / f"{name}.npz", image=array)
+    own, batch = (
+        load_network(str(model), calibration=tmp_path / f"{name}.npz", cache=False).package
+        for name in ("own", "batch")
+    )
+    assert own.sha256["weights.bin"] == batch.sha256["weights.bin"]
+    assert own.fidelity is not None
+    assert batch.fidelity is not None
+    assert own.fidelity.noise == batch.fidelity.noise
 
 
 def test_bad_files(model: Path, tmp_path: Path) -> None:

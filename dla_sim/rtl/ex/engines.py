@@ -25,9 +25,9 @@ from dla_sim.rtl.parameters import Configuration, Limits, further_instructions
 from dla_sim.rtl.ports import CommandView
 from isa.errors import InputError
 from isa.instruction import Unit
+from isa.plugins import ENGINES as GROUP
 from isa.plugins import load_entry_points
 
-GROUP = "dla.rtl.engines"
 PROJECT = "the project"
 ENGINES: tuple[type[Engine], ...] = (Elementwise, Mac, Permute, Pool, Resize, Rows)
 

