@@ -157,9 +157,8 @@ def _import_only(
     It is removed from the list so that its memory can be freed.
     """
     file = handed.pop()
-    model = given = widen(file)
-    check_operators(model)
-    named, shapes = shapes, set_batch(file, shapes)
+    check_operators(model := widen(file))
+    given, named, shapes = model, shapes, set_batch(file, shapes)
     facts: dict[str, Any] = {
         "opened": tuple(name for name in shapes if name not in named),
         "widened": model is not file,
@@ -180,9 +179,9 @@ def _import_only(
             if model is file:
                 return package
             return _choose_precision(file, package, shapes, name, seed, facts)
-        told = partial(_tell_sample, progress, name, _count_samples(calibration))
         samples = _Samples(
-            lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds, told
+            lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
+            partial(_tell_sample, progress, name, _count_samples(calibration)),
         )
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
