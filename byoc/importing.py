@@ -176,9 +176,8 @@ def _import_only(
         prepared = apply(report_each(steps, f"preparing {name}", progress), model)
         if is_quantised(prepared):
             package = _import_quantised(file, model, prepared, steps, name, seed, facts)
-            if model is file:
-                return package
-            return _choose_precision(file, package, shapes, name, seed, facts)
+            choose = partial(_choose_precision, file, package, shapes, name, seed, facts)
+            return package if model is file else choose()
         samples = _Samples(
             lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
             partial(_tell_sample, progress, name, _count_samples(calibration)),

@@ -95,7 +95,7 @@ def test_without_a_shape_the_message_gives_an_example(tmp_path: Path) -> None:
     onnx.save(model_of([-1, 3, -1, 8]), tmp_path / "m.onnx")
     expected = (
         r"input 'x' has the dynamic shape \(\?, 3, \?, 8\): "
-        "fix it, for example with --shape x=1,3,224,8"
+        r"fix it, for example with shapes=\{'x': \(1, 3, 224, 8\)\}"
     )
     with pytest.raises(InputError, match=expected):
         run(tmp_path / "m.onnx")
