@@ -61,7 +61,7 @@ _ENDINGS = {
     ".tflite": (TFLITE, TFLITE), ".dla": (PACKAGE, PACKAGE), ".prog": (PROGRAM, PROGRAM),
     ".npy": (ARRAY, ARRAY),
     ".npz": (ARRAYS, ARRAYS), ".snapshot": (SNAPSHOT, SNAPSHOT), ".sqlite": (DATABASE, DATABASE),
-    ".parquet": (PARQUET, PARQUET),
+    ".parquet": (PARQUET, PARQUET), ".pftrace": ("a timeline", DATA),
 }  # fmt: skip
 """Kind of a file and kind of its content, by the ending of its name."""
 _TABLE_OF_TOML = re.compile(r"\[\[?\s*[A-Za-z_][\w.\- ]*\]")
@@ -154,7 +154,7 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
             _pour(path, data)
             return
         target = _resolve_path(path)
-        _check_replaced(path, target, "", kind_of(data[:HEAD]) or TEXT)
+        _check_replaced(path, target, kind_of(data[:HEAD]) or TEXT)
         replaces = target.exists()
         with _create_temporary(target) as (temporary, descriptor):
             with open(descriptor, "wb") as file:
@@ -186,7 +186,7 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.close(descriptor)
         yield temporary
         with _convert_system_errors(path):
-            _check_replaced(path, target, "", kind_of(_head(temporary)) or TEXT)
+            _check_replaced(path, target, kind_of(_head(temporary)) or TEXT)
             temporary.replace(target)
 
 
@@ -207,28 +207,31 @@ def archive_bytes(
 def check_writable(path: Path, ending: str = "") -> None:
     """Raise InputError if :func:`write_atomically` could not write a file; leave no trace.
 
-    ``ending``, such as ``.json``, is the kind of the result: an existing file of another name or
-    content is not replaced.
+    ``ending``, such as ``.json``, is the kind of the result: its name has no ending of another
+    kind, and an existing file of another content is not replaced.
     """
     with _convert_system_errors(path):
         if not is_stream(path):
             target = _resolve_path(path)
             _no_folder(target)
-            said = find_kind(ending)
-            _check_replaced(path, target, *(said or ("", "")))
+            called, kind = find_kind(ending) or ("", "")
+            name = find_kind(target.suffix)
+            _check_replaced(path, target, kind)
+            if called and name and name[0] != called:
+                raise InputError(
+                    f"{path}: is called as {name[0]}, and the result is {called}; name it "
+                    f"{path.with_suffix(ending)}"
+                )
             # the nearest existing folder
             there = next(folder for folder in target.parents if folder.exists())
             with _new_file(there) as (_, descriptor):
                 os.close(descriptor)
 
 
-def _check_replaced(path: Path, target: Path, called: str, kind: str) -> None:
+def _check_replaced(path: Path, target: Path, kind: str) -> None:
     """Raise InputError if a file to be replaced is an input or of another kind.
 
-    An empty file is never of another kind.
-
-    ``called`` and ``kind`` are the kinds of the new file by its name and by its content; empty if
-    unknown.
+    An empty file is never of another kind. ``kind`` is that of the new content; empty if unknown.
     """
     if not target.is_file():
         return
@@ -238,14 +241,9 @@ def _check_replaced(path: Path, target: Path, called: str, kind: str) -> None:
             "choose another place"
         )
     there = kind_of(_head(target))
-    name = find_kind(target.suffix)
     if there and kind and there != kind:
         raise InputError(
             f"{path}: is {there}, and the result {kind}; remove it first, or choose another place"
-        )
-    if there and called and name and name[0] != called:
-        raise InputError(
-            f"{path}: is called as {name[0]}, and the result is {called}; choose another place"
         )
 
 

@@ -83,7 +83,7 @@ def _model(folder: Path) -> None:
         "tiny.dla": package, "kept.dla": package, "page.html": b"<html>",
         "pages/given.html": b"<html>",
         "pages/roofline.png": b"\x89PNG", "tiny.prog": b"DLAPROG", "run.json": b"{}",
-        "trace.json": b"{}",
+        "run.pftrace": b"\xe2\x03",
     }  # fmt: skip
     for name, content in older.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -145,7 +145,7 @@ WRITERS = (
     Writer("page", _model, _dla("report", "DIR/given.json", "-o", "DIR/page.html")),
     Writer("emit", _model, _dla("emit", "DIR/given.dla", "-o", "DIR/tiny.prog")),
     Writer("run", _model, _dla("run", "DIR/given.dla", "--json", "DIR/run.json",
-                               "--trace", "DIR/trace.json")),
+                               "--trace", "DIR/run.pftrace")),
     Writer("run and table", _model,
            _dla("run", "DIR/given.dla", "--csv", "DIR/table.csv", "--json", "DIR/run.json")),
     Writer("snapshot", _model, _dla("golden", "snapshot", "DIR/given.dla",
@@ -156,7 +156,7 @@ WRITERS = (
     Writer("documents", _model, _dla("isa", "--format", "c", "-o", "DIR/isa.h")),
     Writer(
         "system", _model,
-        _dla("system", "DIR/system.toml", "--json", "DIR/run.json", "--trace", "DIR/trace.json"),
+        _dla("system", "DIR/system.toml", "--json", "DIR/run.json", "--trace", "DIR/run.pftrace"),
     ),
     Writer(
         "sweep of a system", _model,

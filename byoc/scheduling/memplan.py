@@ -118,14 +118,18 @@ def _plan(
         range(len(requests)),
         key=lambda index: (-requests[index].nbytes, requests[index].first, index),
     )
-    lives = [(2 << request.last) - (1 << request.first) for request in requests]
     addresses: list[int | None] = [None] * len(requests)
+    steps = 1 + max((request.last for request in requests), default=0)
+    front: tuple[int, ...] = ()  # the requests moved to the front, which determine the order
+    tried = {front}
     for _ in range(max(ATTEMPTS, len(requests) // REQUESTS)):
-        failed = _first_fit(requests, order, lives, capacity, alignment, banks, addresses)
+        failed = _first_fit(requests, order, steps, capacity, alignment, banks, addresses)
         if failed is None:
             return tuple([address for address in addresses if address is not None])
-        if failed == order[0]:
-            return None
+        front = (failed, *(index for index in front if index != failed))
+        if front in tried or failed == order[0]:
+            return None  # the orders that follow repeat
+        tried.add(front)
         order.remove(failed)
         order.insert(0, failed)
     return None
@@ -134,7 +138,7 @@ def _plan(
 def _first_fit(
     requests: Sequence[Request],
     order: Sequence[int],
-    lives: Sequence[int],
+    steps: int,
     capacity: int,
     alignment: int,
     banks: _Banks,
@@ -142,26 +146,27 @@ def _first_fit(
 ) -> int | None:
     """Assign addresses to requests in ``order``; return the first that does not fit, or None.
 
-    ``lives`` has a bit for each step of a request's life. ``addresses`` are those of the previous
-    order, which differs only in its first request; None if unknown. A request keeps its address if
-    no request that is live at the same time has changed before it.
+    ``addresses`` are those of the previous order, which differs only in its first request; None if
+    unknown. A request keeps its address if no request that is live at the same time has changed
+    before it. ``steps``: the number of steps in which requests live.
     """
     placed = _Placed()
-    changed = 0
+    changed = bytearray(steps)  # a flag for each step
     for number, index in enumerate(order):
-        known = address = addresses[index]
-        if address is None or lives[index] & changed:
-            address = _gap(requests[index], placed, capacity, alignment, banks)
         request = requests[index]
+        first, end = request.first, request.last + 1
+        known = address = addresses[index]
+        if address is None or changed.find(1, first, end) >= 0:
+            address = _gap(request, placed, capacity, alignment, banks)
         if address + request.nbytes > capacity:
             for later in order[number:]:
                 addresses[later] = None
             return index
         if address != known:
             addresses[index] = address
-            changed |= lives[index]
-        end = banks.find_begin(request, address + request.nbytes, capacity)
-        placed.add(Taken(address, end, request.first, request.last, index))
+            changed[first:end] = b"\1" * (end - first)
+        behind = banks.find_begin(request, address + request.nbytes, capacity)
+        placed.add(Taken(address, behind, first, request.last, index))
     return None
 
 
@@ -210,10 +215,12 @@ class _Placed:
         end = last // SPAN
         if start == end:
             return self._spans.get(start, ())
-        spans = self._spans.get(start, ()), self._spans.get(end, ())
-        if end - start > 1 or len(self._all) <= sum(map(len, spans)):
+        if end - start >= len(self._all):
             return self._all
-        return sorted(set(spans[0]).union(spans[1]))
+        spans = [self._spans[span] for span in range(start, end + 1) if span in self._spans]
+        if len(self._all) <= sum(map(len, spans)):
+            return self._all
+        return sorted(set().union(*spans))
 
 
 def lowest_gap(

@@ -402,6 +402,10 @@ class _Space:
         """
         request = self.requests[fetch.buffer]
         address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)
+        if address + request.nbytes > self._capacity:
+            self.free = False
+            self._failed += 1
+            return False
         if request.beside:
             copied = [self._copies.get(buffer, ()) for buffer in request.beside]
             beside = request.beside.union(*copied)
@@ -410,10 +414,6 @@ class _Space:
                 self._taken, alive, self._capacity, self._alignment, self._bank, address
             )
         end = address + request.nbytes
-        if end > self._capacity:
-            self.free = False
-            self._failed += 1
-            return False
         self._copies.setdefault(fetch.buffer, []).append(len(self.requests))
         fetch.position = position
         fetch.place = len(self.requests)

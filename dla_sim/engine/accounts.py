@@ -349,17 +349,21 @@ def _timeline(
     The result is (length, kind, layer) of consecutive intervals.
     """
     edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
-    begin = edges[:-1]
+    return (np.diff(edges), *label_cycles(labels, by_unit, times, edges[:-1]))
+
+
+def label_cycles(
+    labels: Labels, by_unit: Sequence[Int64], times: CommandTimes, cycles: Int64
+) -> tuple[Int64, Int64]:
+    """Return the kind and the layer that each of ``cycles`` counts for."""
     if not len(times.end):
-        return np.diff(edges), np.full(len(begin), ISSUE), np.zeros(len(begin), dtype=np.int64)
-    units = [find_executing(members, times, begin) for members in by_unit]
+        return np.full(len(cycles), ISSUE), np.zeros(len(cycles), dtype=np.int64)
+    units = [find_executing(members, times, cycles) for members in by_unit]
     moving = (units[LD] >= 0) | (units[ST] >= 0)
     computing = units[EX] >= 0
     kind = np.where(computing, labels.kind[units[EX]], np.where(moving, DMA, ISSUE))
-    layer = np.where(
-        computing, labels.layer[units[EX]], labels.layer[find_oldest_unfinished(times, begin)]
-    )
-    return np.diff(edges), kind, layer
+    oldest = find_oldest_unfinished(times, cycles)
+    return kind, labels.layer[np.where(computing, units[EX], oldest)]
 
 
 def _ex_table(labels: Labels, causes: Causes, times: CommandTimes) -> Int64:

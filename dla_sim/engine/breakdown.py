@@ -6,12 +6,14 @@ executes or waits for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import BUS as BUS_CAUSE
-from dla_sim.engine.accounts import SRAM, Causes, Labels
-from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
+from dla_sim.engine.accounts import SRAM, Causes, Labels, label_cycles
+from dla_sim.engine.times import CommandTimes, find_executing
 from dla_sim.engine.workload import EX, LD, ST, Demands, Workload
 
 Int64 = NDArray[np.int64]
@@ -36,56 +38,60 @@ def roles(demands: Demands) -> Int64:
     return np.where(demands.sync, ISSUE, np.where(demands.unit == EX, COMPUTE, moved))
 
 
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Consecutive intervals of a run, each with one layer, one kind and one part.
+
+    Attributes:
+        edges: begin of each interval, and the end of the last one.
+        layer: index into the layers of the labels.
+        kind: index into :data:`KINDS`.
+        part: index into :data:`PARTS`.
+    """
+
+    edges: Int64
+    layer: Int64
+    kind: Int64
+    part: Int64
+
+
+def attribute_cycles(
+    workload: Workload, labels: Labels, times: CommandTimes, causes: Causes
+) -> Intervals:
+    """Return the layer, the kind and the part of every cycle of a run that has commands.
+
+    The cycles in which an EX command waits for the scratchpad, or a transfer loses the bus, count
+    as its last ones.
+    """
+    computes = workload.demands.unit == EX
+    lost = np.where(computes, causes.commands[:, SRAM], causes.commands[:, BUS_CAUSE])
+    changes = (times.start, times.end, times.arrival, times.end - lost)
+    edges = np.unique(np.concatenate([[0, times.total], *changes]))
+    begin = edges[:-1]
+    kind, layer = label_cycles(labels, workload.demands.by_unit, times, begin)
+    executing = find_executing(workload.demands.by_unit[EX], times, begin)
+    command = np.where(executing < 0, _find_awaited(workload, times, begin), executing)
+    waited = np.where(computes, SCRATCHPAD, BUS)[command]
+    part = np.where(begin >= (times.end - lost)[command], waited, roles(workload.demands)[command])
+    return Intervals(edges, layer, kind, np.where(command < 0, ISSUE, part))
+
+
 def break_down(
     workload: Workload, labels: Labels, times: CommandTimes, causes: Causes
 ) -> tuple[dict[str, int], ...]:
     """Return each layer's cycles by part: computing, and waiting for a load, a store or issue.
 
     All cycles sum to the total of the run.
-
-    Raises:
-        AssertionError: the sum differs from the total, or a figure is negative.
     """
     table = np.zeros((len(labels.layers), len(PARTS)), dtype=np.int64)
-    members = workload.demands.by_unit[EX]
-    parts = roles(workload.demands)
-    waited = causes.commands[members, SRAM]
-    layer = labels.layer[members]
-    np.add.at(table, (layer, parts[members]), times.end[members] - times.start[members] - waited)
-    np.add.at(table, (layer, np.full(len(members), SCRATCHPAD)), waited)
     if len(workload):
-        _add_waits(table, workload, labels, parts, times, causes)
-        if table.sum() != times.total or table.min() < 0:
-            raise AssertionError("the parts of the layers' cycles do not add up to the total")
+        found = attribute_cycles(workload, labels, times, causes)
+        np.add.at(table, (found.layer, found.part), np.diff(found.edges))
     return tuple(dict(zip(PARTS, row, strict=True)) for row in table.tolist())
 
 
-def _add_waits(
-    table: Int64,
-    workload: Workload,
-    labels: Labels,
-    parts: Int64,
-    times: CommandTimes,
-    causes: Causes,
-) -> None:
-    """Add the cycles in which EX does not execute to the breakdown table."""
-    lost = causes.commands[:, BUS_CAUSE]
-    changes = (times.start, times.end, times.arrival, times.end - lost)
-    edges = np.unique(np.concatenate([[0, times.total], *changes]))
-    begin = edges[:-1]
-    length = np.diff(edges)
-    idle = find_executing(workload.demands.by_unit[EX], times, begin) < 0
-    begin = begin[idle]
-    length = length[idle]
-    command = _find_awaited(workload, times, begin)
-    part = np.where(
-        command < 0, ISSUE, np.where(begin >= (times.end - lost)[command], BUS, parts[command])
-    )
-    np.add.at(table, (labels.layer[find_oldest_unfinished(times, begin)], part), length)
-
-
 def _find_awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
-    """Return for each idle cycle of EX the LD or ST command that it waits for, or -1.
+    """Return for each of ``cycles``, if EX is idle, the LD or ST command it waits for, or -1.
 
     If EX lacks a token, that is the command executing on the unit that pushes it. If EX lacks a
     command, it is the one on the unit whose full queue blocks the command processor. After the last

@@ -120,7 +120,7 @@ Seed = Annotated[int, get_typer_option(Given, "seed")]
 Settings = Annotated[list[str] | None, get_typer_option(MachineChoice, "settings")]
 Input = Annotated[Path | None, get_typer_option(RunRequest, "inputs")]
 Timeline = Annotated[
-    Path | None, get_typer_option(RunRequest, "timeline"), results.Destination(".json")
+    Path | None, get_typer_option(RunRequest, "timeline"), results.Destination(".pftrace")
 ]
 Cost = Annotated[str | None, get_typer_option(RunRequest, "cost")]
 Engine = Annotated[

@@ -67,7 +67,6 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
         from experiments.report.terminal import report_console
         from experiments.systems.report import report_json, task_rows
         from experiments.systems.requested import system_requested
-        from experiments.systems.result import timeline_json
 
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
@@ -85,7 +84,9 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
         results.write(json, report_json(report))
     results.write_csv(csv, list(task_rows(report)))
     if trace is not None:
-        write_atomically(trace, timeline_json(report, intervals))
+        from experiments.systems.trace import timeline_trace
+
+        write_atomically(trace, timeline_trace(report, intervals))
     if report.check is not None and report.check.mismatches:
         say(
             f"difference: {report.check.first} in pieces has other bits than whole", file=sys.stderr

@@ -19,7 +19,7 @@ from dla_sim.inspection import MachineState, Playback, QueuedCommand, UnitState,
 from dla_sim.presets import Preset
 from experiments.debug import commit_log
 from experiments.report.figures import RegionRun
-from experiments.report.timeline import timeline_json
+from experiments.report.timeline import timeline_trace
 from experiments.running.given import Wishes
 from experiments.running.simulate import SimulatedRegion
 from isa.access import Access
@@ -316,7 +316,7 @@ def debug(
     expected = commit_log.read(wishes.against) if wishes.against is not None else None
     lines: list[str] = []
     if wishes.trace is not None:
-        write_atomically(wishes.trace, timeline_json(regions))
+        write_atomically(wishes.trace, timeline_trace(regions))
         lines.append(
             f"{wishes.trace}: timeline of {sum(region.trace.cycles for region in regions):,} cycles"
         )

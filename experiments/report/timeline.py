@@ -1,205 +1,174 @@
-"""Timeline of a run: all of its events as Trace Event Format JSON.
+"""Timeline of a run: its events as a trace in Perfetto's format (docs/debugging.md).
 
-Perfetto and chrome://tracing open it (docs/debugging.md). One cycle is one nanosecond of the time
-axis: this is real time at 1 GHz, and a count of cycles at any other clock. Regions follow one
-another.
+Regions follow one another. The sums of the slices are the figures of the report.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from math import inf, nextafter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from dla_sim.device import Trace
-from dla_sim.engine.accounts import CAUSES
+from dla_sim.engine.accounts import CAUSES, SRAM
+from dla_sim.engine.breakdown import PARTS, attribute_cycles
 from dla_sim.engine.bus import PORTS
 from dla_sim.engine.times import completion_order
-from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
+from dla_sim.engine.workload import UNIT_NAMES
 from dla_sim.inspection import bus_usage, live_bytes, token_pairs
 from dla_sim.memory import ExPort, busiest
 from experiments.report.figures import RegionRun
+from experiments.report.perfetto_trace import BYTES, PERCENT, PerfettoTrace
 from experiments.report.schema import WITHIN
 from isa.arch import Arch
 from isa.assembler import command_text
-from isa.instruction import KINDS
+from isa.instruction import KINDS, Command, Operands
 
-Event = dict[str, Any]
+TRACKS = ("program", "layers", "command fetch", *UNIT_NAMES)
+LIVE = "SRAM live bytes"
+COUNTERS = {
+    **{f"bus {port}": PERCENT for port in PORTS},
+    **{f"bank conflicts {unit}": PERCENT for unit in UNIT_NAMES},
+    LIVE: BYTES,
+}
+"""Counter tracks and the unit of each."""
 
-PROCESS = 1
-TRACKS = ("program", "command fetch", *UNIT_NAMES)
-_THREAD = {name: number for number, name in enumerate(TRACKS, start=2)}
-_ORDER = {"M": 0, "X": 1, "s": 2, "f": 3, "C": 4}
 
-
-def timeline_json(runs: Sequence[RegionRun]) -> str:
-    """Return the timeline of ``runs``, one event per line; equal runs give equal text.
-
-    A command takes a few events.
-    """
-    events = [*_metadata()]
+def timeline_trace(runs: Sequence[RegionRun]) -> bytes:
+    """Return the timeline of ``runs``; equal runs give equal bytes."""
+    trace = PerfettoTrace("DLA, 1 ns = 1 cycle", TRACKS, COUNTERS)
     offset = 0
     flows = 0
     for run in runs:
-        found = sorted(
-            _region_events(run, offset, flows), key=lambda event: (event["ts"], _ORDER[event["ph"]])
-        )
-        flows += sum(event["ph"] == "s" for event in found)
+        arguments = {"region": run.region, "arch": run.program.arch.digest()}
+        span = (offset, offset + run.trace.cycles)
+        trace.add_slice("program", run.program.name, "program", span, arguments)
+        if run.trace.commands:
+            _add_layers(trace, run, offset)
+        flows += _add_commands(trace, run, offset, flows)
+        _add_bus(trace, run.trace, offset)
+        _add_scratchpad(trace, run, offset)
         offset += run.trace.cycles
-        events += found
-    lines = ",\n".join(json.dumps(_make_event(event), separators=(",", ":")) for event in events)
-    return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
+    return trace.serialize()
 
 
-def microseconds(cycle: int) -> float:
-    """Return a cycle number divided by 1000, a timeline's time stamp in microseconds.
+def _add_layers(trace: PerfettoTrace, run: RegionRun, offset: int) -> None:
+    """Add the layers that the cycles of a region count for, and in each the parts of its cycles."""
+    ran = run.trace
+    found = attribute_cycles(ran.workload, ran.labels, ran.times, ran.causes)
+    edges = (offset + found.edges).tolist()
+    columns = (found.layer.tolist(), found.kind.tolist(), found.part.tolist())
+    rows = list(zip(*columns, edges[:-1], edges[1:], strict=True))
+    for layer, spans in groupby(rows, key=lambda row: row[0]):
+        members = list(spans)
+        span = (members[0][-2], members[-1][-1])
+        name = ran.labels.layers[layer] or "no layer"
+        trace.add_slice("layers", name, "layer", span, {"region": run.region})
+        for (kind, part), pieces in groupby(members, key=lambda row: row[1:3]):
+            inner = list(pieces)
+            span = (inner[0][-2], inner[-1][-1])
+            trace.add_slice("layers", PARTS[part], KINDS[kind], span)
 
-    Readers that round and readers that truncate get ``cycle``.
+
+def _add_commands(trace: PerfettoTrace, run: RegionRun, offset: int, flows: int) -> int:
+    """Add a slice for every command of a region, and a flow for every token; return their number.
+
+    A flow leaves the command that pushes the token and ends in the one that pops it. Flows are
+    numbered from ``flows`` on.
     """
-    value = cycle / 1000
-    return value if int(value * 1000.0) == cycle else nextafter(value, inf)
-
-
-def _make_event(event: Event) -> Event:
-    return event | {key: microseconds(event[key]) for key in ("ts", "dur") if key in event}
-
-
-def _metadata() -> Iterator[Event]:
-    yield {
-        "ph": "M",
-        "name": "process_name",
-        "pid": PROCESS,
-        "args": {"name": "DLA, 1 ns = 1 cycle"},
-    }
-    for order, (name, thread) in enumerate(_THREAD.items()):
-        place = {"ph": "M", "pid": PROCESS, "tid": thread}
-        yield {**place, "name": "thread_name", "args": {"name": name}}
-        yield {**place, "name": "thread_sort_index", "args": {"sort_index": order}}
-
-
-def _region_events(run: RegionRun, offset: int, flows: int) -> Iterable[Event]:
-    """Yield all timeline events of a region whose first cycle is ``offset``.
-
-    Token flows are numbered from ``flows``.
-    """
-    name = run.program.name
-    arguments = {"region": run.region, "arch": run.program.arch.digest()}
-    yield _slice("program", name, "program", (offset, offset + run.trace.cycles), arguments)
-    yield from _commands(run.trace, run.program.arch, offset)
-    yield from _tokens(run.trace, offset, flows)
-    yield from _bus(run.trace, offset)
-    yield from _scratchpad(run, offset)
-
-
-def _slice(
-    track: str, name: str, category: str, span: tuple[int, int], arguments: dict[str, Any]
-) -> Event:
-    begin, end = span
-    head = {"ph": "X", "name": name, "cat": category, "pid": PROCESS, "tid": _THREAD[track]}
-    return {**head, "ts": begin, "dur": end - begin, "args": arguments}
-
-
-def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
-    """Yield a timeline slice for every command, labelled with its layer.
-
-    A command of an unknown layer is labelled with its mnemonic. An EX command that waits for banked
-    memory names the bank or port, and how many words of which operands that serves.
-    """
-    times = (trace.times.arrival, trace.times.start, trace.times.end, trace.labels.kind)
-    commands = trace.commands, trace.prepared.operands, trace.sources
-    rows = zip(*commands, trace.causes.commands.tolist(), *map(_to_list, times), strict=True)
-    for command, operands, source, causes, arrival, start, end, kind in rows:
-        by_cause = {name: cycles for name, cycles in zip(CAUSES, causes, strict=True) if cycles}
-        arguments: dict[str, Any] = {"word": command.index, "assembly": command_text(command)}
-        if source is not None:
-            arguments |= {"tile": source.tile, "operation": source.operation}
-        arguments |= {
-            "kind": KINDS[kind],
-            "in queue since": arrival,
-            "cycles": {name: cycles for name, cycles in by_cause.items() if name in WITHIN},
-            "waited before": {
-                name: cycles for name, cycles in by_cause.items() if name not in WITHIN
-            },
-        }
-        served = busiest(command, operands, arch) if "sram" in by_cause else None
-        if served is not None:
-            waits = (
-                {"waits for port": served.by.name}
-                if isinstance(served.by, ExPort)
-                else {"waits for bank": served.by}
-            )
-            arguments |= {**waits, "words of it": dict(served.words)}
+    ran = run.trace
+    leaving: list[list[int]] = [[] for _ in ran.commands]
+    entering: list[list[int]] = [[] for _ in ran.commands]
+    pairs = token_pairs(ran.workload)
+    for number, (_, pusher, popper) in enumerate(pairs, start=flows + 1):
+        leaving[pusher].append(number)
+        entering[popper].append(number)
+    columns = (ran.times.start, ran.times.end, ran.labels.kind)
+    rows = zip(*(column.tolist() for column in columns), _list_arguments(run), strict=True)
+    for number, (start, end, kind, arguments) in enumerate(rows):
+        command = ran.commands[number]
+        source = ran.sources[number]
         name = source.layer if source is not None and source.layer else command.instruction.mnemonic
-        yield _slice(
-            command.unit.name, name, KINDS[kind], (offset + start, offset + end), arguments
+        trace.add_slice(
+            command.unit.name,
+            name,
+            KINDS[kind],
+            (offset + start, offset + end),
+            arguments,
+            (leaving[number], entering[number]),
         )
+    return len(pairs)
 
 
-def _to_list(column: Any) -> list[int]:
-    values: list[int] = column.tolist()
-    return values
-
-
-def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
-    """Yield timeline flows from each command that pushes a token to the one that pops it.
-
-    The flow starts in the last cycle of the pushing command. The token arrives one cycle later, but
-    then the slice of the command has ended, and viewers would bind the flow to the next slice.
-    """
-    start = trace.times.start.tolist()
-    end = trace.times.end.tolist()
-    for number, (counter, pusher, popper) in enumerate(token_pairs(trace.workload), start=flows):
-        units = [UNIT_NAMES[unit] for unit in TOKEN_QUEUES[counter]]
-        common = {
-            "name": f"token {units[0]} to {units[1]}",
-            "cat": "token",
-            "id": number,
-            "pid": PROCESS,
-        }
-        yield {"ph": "s", **common, "tid": _THREAD[units[0]], "ts": offset + end[pusher] - 1}
+def _list_arguments(run: RegionRun) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of the slice of every command."""
+    ran = run.trace
+    labels = ran.labels
+    columns = (ran.causes.commands, ran.times.arrival, labels.macs, labels.read, labels.write)
+    commands = (ran.commands, ran.prepared.operands, ran.sources)
+    rows = zip(*commands, *(column.tolist() for column in columns), strict=True)
+    for command, operands, source, causes, arrival, macs, read, write in rows:
+        by_cause = {name: cycles for name, cycles in zip(CAUSES, causes, strict=True) if cycles}
         yield {
-            "ph": "f",
-            "bp": "e",
-            **common,
-            "tid": _THREAD[units[1]],
-            "ts": offset + start[popper],
+            "region": run.region,
+            "word": command.index,
+            "assembly": command_text(command),
+            **({} if source is None else {"tile": source.tile, "operation": source.operation}),
+            "queued_since": arrival,
+            "cycles": {name: cycles for name, cycles in by_cause.items() if name in WITHIN},
+            "waits": {name: cycles for name, cycles in by_cause.items() if name not in WITHIN},
+            "macs": macs,
+            "read_bytes": read,
+            "write_bytes": write,
+            **(_name_contention(command, operands, run.program.arch) if "sram" in by_cause else {}),
         }
 
 
-def _bus(trace: Trace, offset: int) -> Iterator[Event]:
-    """Yield timeline events for the chunks of command words and the requesters' bus shares.
+def _name_contention(command: Command, operands: Operands, arch: Arch) -> dict[str, Any]:
+    """Return the bank or port that an EX command waits for, and the words of each operand in it."""
+    served = busiest(command, operands, arch)
+    if served is None:
+        return {}
+    place = {"port": served.by.name} if isinstance(served.by, ExPort) else {"bank": served.by}
+    return {**place, "words": dict(served.words)}
 
-    Each chunk is a slice. A share is the percentage of bus slots that a requester gets.
-    """
-    usage = bus_usage(trace.workload, trace.times)
+
+def _add_bus(trace: PerfettoTrace, ran: Trace, offset: int) -> None:
+    """Add the chunks of command words, and the share of bus slots that each requester gets."""
+    usage = bus_usage(ran.workload, ran.times)
     for number, (begin, end) in enumerate(usage.chunks):
-        yield _slice(
-            "command fetch", f"chunk {number}", "ISSUE", (offset + begin, offset + end), {}
-        )
-    before = 0
+        span = (offset + begin, offset + end)
+        trace.add_slice("command fetch", f"chunk {number}", "ISSUE", span)
+    levels = {port: [(0, 0.0)] for port in PORTS}
     for stretch in usage.stretches:
-        if stretch.begin > before:
-            yield _counter("bus", offset + before, dict.fromkeys(PORTS, 0.0))
-        shares = (
-            round(100 * slots / (stretch.end - stretch.begin), 1) for slots in stretch.granted
-        )
-        yield _counter("bus", offset + stretch.begin, dict(zip(PORTS, shares, strict=True)))
-        before = stretch.end
-    yield _counter("bus", offset + before, dict.fromkeys(PORTS, 0.0))
+        for port, slots in zip(PORTS, stretch.granted, strict=True):
+            share = 100 * slots / (stretch.end - stretch.begin)
+            levels[port] += [(stretch.begin, share), (stretch.end, 0.0)]
+    for port, values in levels.items():
+        _add_values(trace, f"bus {port}", offset, values)
 
 
-def _scratchpad(run: RegionRun, offset: int) -> Iterator[Event]:
-    trace = run.trace
-    operands = [
-        command.instruction.operands(command, run.program.arch) for command in trace.commands
-    ]
-    order = completion_order(trace.workload, trace.times)
-    cycles, counts = live_bytes(operands, order, trace.times)
-    yield _counter("SRAM live bytes", offset, {"bytes": 0})
-    for cycle, count in zip(cycles.tolist(), counts.tolist(), strict=True):
-        yield _counter("SRAM live bytes", offset + cycle, {"bytes": count})
+def _add_scratchpad(trace: PerfettoTrace, run: RegionRun, offset: int) -> None:
+    """Add the live bytes, and the share of each unit's cycles that waits for the scratchpad."""
+    ran = run.trace
+    order = completion_order(ran.workload, ran.times)
+    cycles, counts = live_bytes(ran.prepared.operands, order, ran.times)
+    live = zip(cycles.tolist(), counts.tolist(), strict=True)
+    _add_values(trace, LIVE, offset, [(0, 0), *live])
+    begin, end = ran.times.start, ran.times.end
+    for unit, members in zip(UNIT_NAMES, ran.causes.by_unit, strict=True):
+        share = 100 * ran.causes.commands[members, SRAM] / (end - begin)[members]
+        rows = zip(begin[members].tolist(), end[members].tolist(), share.tolist(), strict=True)
+        values = [pair for first, last, value in rows for pair in ((first, value), (last, 0.0))]
+        _add_values(trace, f"bank conflicts {unit}", offset, [(0, 0.0), *values])
 
 
-def _counter(name: str, cycle: int, values: dict[str, Any]) -> Event:
-    return {"ph": "C", "name": name, "pid": PROCESS, "ts": cycle, "args": values}
+def _add_values(
+    trace: PerfettoTrace, name: str, offset: int, values: Sequence[tuple[int, float]]
+) -> None:
+    """Add the changes of a counter; of several values at one time, the last one holds."""
+    last = None
+    for cycle, value in sorted(dict(values).items()):
+        if value != last:
+            trace.add_value(name, offset + cycle, value)
+        last = value

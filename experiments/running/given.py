@@ -323,11 +323,11 @@ class RunRequest(Inferring, Compiling):
         default=None,
         metadata=_result(
             "--trace",
-            "Write a timeline that Perfetto opens.",
+            "Write a timeline in the format of Perfetto.",
             Path,
-            metavar="FILE.json",
+            metavar="FILE.pftrace",
             repeats=False,
-            ending=".json",
+            ending=".pftrace",
         ),
     )
     cost: str | None = field(

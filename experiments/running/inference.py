@@ -128,13 +128,13 @@ def _cost_table(name: str) -> CostTable:
 
 
 def _write_timeline(done: Inference, place: Path) -> None:
-    from experiments.report.timeline import timeline_json
+    from experiments.report.timeline import timeline_trace
 
     runs = [
         RegionRun(index, done.compiled.programs[index], trace)
         for index, trace in done.result.traces.items()
     ]
-    write_atomically(place, timeline_json(runs))
+    write_atomically(place, timeline_trace(runs))
 
 
 run = door("run", RunKeywords, RunRequest, run_requested)

@@ -1,4 +1,4 @@
-"""Result of a system's run and its presentation: tables, an HTML page, and a timeline for Perfetto.
+"""Result of a system's run and its presentation as tables and as an HTML page.
 
 The page has every figure of every task, charts, the timeline of every unit, and the command with
 its conditions.
@@ -6,13 +6,12 @@ its conditions.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dla_sim.systems.choices import RATE_STEPS, Rate
-from dla_sim.systems.simulate import CAUSES, Interval
+from dla_sim.systems.simulate import CAUSES
 from experiments.report.charts.interactive import figure, round_value
 from experiments.report.html import (
     Html,
@@ -26,7 +25,6 @@ from experiments.report.html import (
 )
 from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.terminal import Column, Printed, ReportTable, line
-from experiments.report.timeline import microseconds
 from experiments.systems.charts import MEANING, system_charts
 from experiments.systems.report import (
     Response,
@@ -228,43 +226,6 @@ def _units(report: SystemReport) -> ReportTable:
         compute = "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}"
         table.add_row(unit.name, f"{unit.utilization:.1%}", compute)
     return table
-
-
-def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
-    """Return the timeline as Trace Event Format JSON, in which 1 cycle is 1 ns.
-
-    It has one track per unit, and one for the memory's use.
-    """
-    threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
-    events: list[dict[str, Any]] = [
-        {
-            "ph": "M",
-            "name": "process_name",
-            "pid": 1,
-            "args": {"name": f"{report.name}, 1 ns = 1 cycle"},
-        },
-        *(
-            {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
-            for name, thread in threads.items()
-        ),
-    ]
-    for one in sorted(intervals, key=lambda item: (item.start, threads[item.unit])):
-        begin = microseconds(one.start)
-        end = microseconds(one.end)
-        place = {"pid": 1, "tid": threads[one.unit], "ts": begin, "dur": end - begin}
-        task = report.tasks[one.task].name
-        name = f"{task}#{one.number}{' saving' * one.saving}"
-        events.append({"ph": "X", "name": name, "cat": task, **place})
-    parts = len(report.memory.traffic)
-    for number, share in enumerate(report.memory_shares):
-        begin = microseconds(number * report.cycles // parts)
-        used = round(100 * share, 1)
-        events.append(
-            {"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": begin, "args": {"%": used}}
-        )
-    return (
-        '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(map(json.dumps, events)) + "\n]}\n"
-    )
 
 
 def _nothing(report: SystemReport) -> str:

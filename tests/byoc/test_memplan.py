@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byoc.scheduling import memplan
 from byoc.scheduling.memplan import Request, check_plan, peak_bytes, plan
 from isa.errors import InputError
 
@@ -144,3 +146,23 @@ def test_smaller_buffers_share_no_bank_with_sums_that_are_smaller_than_one() -> 
     others = [Request(name, 8, 0, 1) for name in "abc"]
     assert plan([sums, *others], 128, 8, bank=64) == (0, 64, 72, 80)
     assert plan([sums, *others], 64, 8, bank=64) == (24, 16, 8, 0), "there is one bank"
+
+
+def test_planning_ends_where_orders_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three buffers of which two fit are tried in six orders.
+
+    The buffers beside them would allow 25.
+    """
+    passes = []
+    place = memplan._first_fit
+
+    def count(*arguments: Any) -> int | None:
+        passes.append(place(*arguments))
+        return passes[-1]
+
+    monkeypatch.setattr(memplan, "_first_fit", count)
+    large = [Request(name, 400, 0, 3) for name in "abc"]
+    small = [Request("small", 8, step, step) for step in range(10, 210)]
+    assert plan([*large, *small], 1000, 8) is None
+    assert len(passes) == 6
+    assert plan([*large[:2], *small], 1000, 8) is not None

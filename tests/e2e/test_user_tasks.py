@@ -12,6 +12,7 @@ import pytest
 
 import experiments.models
 from tests.e2e.user_tasks import SWEEP, User, own_network, samples, without
+from tests.experiments.trace_reader import read_trace
 
 pytestmark = pytest.mark.slow  # every task starts processes
 
@@ -240,8 +241,11 @@ def test_open_the_layers_in_a_spreadsheet(user: User) -> None:
 
 
 def test_a_timeline_for_perfetto(user: User) -> None:
-    user.types("dla run digits-cnn --trace timeline.json")
-    assert json.loads(user.has("timeline.json").read_text(encoding="utf-8"))["traceEvents"]
+    user.types("dla run digits-cnn --json run.json --trace timeline.pftrace")
+    report = json.loads(user.has("run.json").read_text(encoding="utf-8"))
+    timeline = read_trace(user.has("timeline.pftrace").read_bytes())
+    (program,) = timeline.of("program")
+    assert program.duration == report["totals"]["cycles"]
 
 
 def test_is_an_old_report_still_true(user: User) -> None:

@@ -46,6 +46,11 @@ class Browser:
         self._driver.get(address)
         self.wait("document.readyState === 'complete'")
 
+    def call(self, script: str, *arguments: Any) -> Any:
+        """The value with which a script calls its last argument, after ``arguments``."""
+        self._driver.set_script_timeout(_WAIT_SECONDS)
+        return self._driver.execute_async_script(script, *arguments)
+
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression on the page."""
         return self._driver.execute_script(f"return ({script});")

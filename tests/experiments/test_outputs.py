@@ -80,7 +80,11 @@ INPUT = "the command reads it, and a result never replaces an input; choose anot
         ("disasm p.prog -o p.prog", f"p.prog: {INPUT}"),
         (
             "run b.onnx --trace other.onnx",
-            "other.onnx: is binary data, and the result JSON; remove it first, or ",
+            "other.onnx: is called as an ONNX model, and the result is a timeline; name it other.",
+        ),
+        (
+            "run b.onnx --trace new.json",
+            "new.json: is called as JSON, and the result is a timeline; name it new.pftrace",
         ),
         (
             "run b.onnx --json c.npz",
@@ -92,11 +96,11 @@ INPUT = "the command reads it, and a result never replaces an input; choose anot
         ),
         (
             "run b.onnx --csv notes.md",
-            "notes.md: is called as Markdown, and the result is a table; choose another",
+            "notes.md: is called as Markdown, and the result is a table; name it notes.csv",
         ),
         (
             "run b.onnx --csv machine.toml",
-            "machine.toml: is called as TOML, and the result is a table; choose ",
+            "machine.toml: is called as TOML, and the result is a table; name it machine.csv",
         ),
         (
             "compile b.onnx -o other.onnx",
@@ -134,7 +138,7 @@ def test_results_replace_older_ones_and_empty_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
-        words = "run e.dla --json empty.json --csv new.csv --trace trace.json"
+        words = "run e.dla --json empty.json --csv new.csv --trace new.pftrace"
         assert dla(capsys, *words.split()).status == 0
         assert dla(capsys, "emit", "b.onnx", "-o", "p.prog").status == 0
         assert dla(capsys, "compile", "b.onnx", "-o", "e2.dla").status == 0

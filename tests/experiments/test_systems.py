@@ -30,6 +30,7 @@ from experiments.systems.running import run_system
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.dla_sim.tick.system import TickSystem, Turn
+from tests.experiments.trace_reader import read_trace
 
 ONE = """
 [[accelerator]]
@@ -477,17 +478,35 @@ def test_the_command(
         "300us",
         "--check",
     ]
-    status = main(
-        [*words, "--json", "busy.json", "--csv", "busy.csv", "--trace", "busy-trace.json"]
-    )
+    status = main([*words, "--json", "busy.json", "--csv", "busy.csv", "--trace", "busy.pftrace"])
     shown = capsys.readouterr()
     report = SystemReport.model_validate_json(Path("busy.json").read_text(encoding="utf-8"))
     assert status == (1 if report.missed else 0)
     assert "0 mismatches" in shown.out
     assert Path("busy.csv").read_text(encoding="utf-8").count("\n") == 3
-    assert '"cat": "quick"' in Path("busy-trace.json").read_text(encoding="utf-8")
+    _check_timeline(report, Path("busy.pftrace").read_bytes())
     assert main(["system", "absent.toml"]) == 2
     assert "absent.toml: no such file" in capsys.readouterr().err
+
+
+def _check_timeline(report: SystemReport, content: bytes) -> None:
+    """Units are tracks with their busy cycles; a flow goes through the intervals of each job."""
+    found = read_trace(content)
+    assert list(found.tracks.values())[1:] == [
+        *(unit.name for unit in report.units),
+        "memory slots",
+    ]
+    for unit in report.units:
+        assert sum(one.duration for one in found.of(unit.name)) == unit.busy
+    jobs: dict[tuple[str, int], set[int]] = {}
+    for one in found.slices:
+        job = one.arguments["task"], one.arguments["job"]
+        assert one.category == job[0]
+        jobs.setdefault(job, set()).update(one.leaving)
+    assert len(set().union(*jobs.values())) == len(jobs)
+    assert all(len(flows) == 1 for flows in jobs.values())
+    slots = [value for _, value in found.counters["memory slots"]]
+    assert slots == [100 * share for share in report.memory_shares]
 
 
 CORES = (

@@ -437,7 +437,7 @@ def test_bad_axes_are_one_line(axis: str, folder: Path, capsys: pytest.CaptureFi
         (["--sweep", "seed=1", "--workers", "0"], "--workers is 0; it must be 1 or more"),
         (["--sweep", "seed=1", "--output", "busy.toml"], "busy.toml"),
         (
-            ["--sweep", "seed=1", "--trace", "a.json"],
+            ["--sweep", "seed=1", "--trace", "a.pftrace"],
             "--trace is of one run; leave it out with --sweep",
         ),
     ],

@@ -1,25 +1,22 @@
-"""The timeline follows the Trace Event Format, agrees with the trace, and suits viewers."""
+"""The timeline is a trace in Perfetto's format that agrees with the run, and suits viewers."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
-from math import floor
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from dla_sim.inspection import token_pairs
+from dla_sim.engine.accounts import CAUSES, SRAM
+from dla_sim.inspection import bus_usage, token_pairs
 from dla_sim.timing import Timing
 from experiments.report.figures import RegionRun, timeline
 from experiments.report.schema import UNITS, Layer
-from experiments.report.timeline import TRACKS, microseconds, timeline_json
+from experiments.report.timeline import COUNTERS, TRACKS, timeline_trace
 from experiments.running.simulate import SimulatedRegion
 from isa.arch import PACKED
 from isa.errors import InputError
@@ -27,79 +24,14 @@ from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import ISA, random_case
 from tests.experiments.command_line import dla
 from tests.experiments.debug_runs import digits_regions, program_region
+from tests.experiments.trace_reader import ReadSlice, ReadTrace, read_trace
 
 
-class _Event(BaseModel):
-    """Fields that the format requires of every event.
-
-    Times are microseconds, and no key is the project's own.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    name: Annotated[str, Field(min_length=1)]
-    pid: int
+def _read(runs: Sequence[RegionRun]) -> ReadTrace:
+    return read_trace(timeline_trace(runs))
 
 
-class _Metadata(_Event):
-    ph: Literal["M"]
-    tid: int | None = None
-    args: dict[Literal["name", "sort_index"], str | int]
-
-
-class _Complete(_Event):
-    ph: Literal["X"]
-    cat: str
-    tid: int
-    ts: Annotated[float, Field(ge=0)]
-    dur: Annotated[float, Field(gt=0)]
-    args: dict[str, Any]
-
-
-class _FlowStart(_Event):
-    ph: Literal["s"]
-    cat: str
-    id: int
-    tid: int
-    ts: Annotated[float, Field(ge=0)]
-
-
-class _FlowEnd(_Event):
-    ph: Literal["f"]
-    bp: Literal["e"]
-    cat: str
-    id: int
-    tid: int
-    ts: Annotated[float, Field(ge=0)]
-
-
-class _Counter(_Event):
-    ph: Literal["C"]
-    ts: Annotated[float, Field(ge=0)]
-    args: Annotated[dict[str, int | float], Field(min_length=1)]
-
-
-_EVENTS = TypeAdapter(
-    list[
-        Annotated[
-            _Metadata | _Complete | _FlowStart | _FlowEnd | _Counter, Field(discriminator="ph")
-        ]
-    ]
-)
-
-
-def _events(runs: Sequence[RegionRun]) -> list[Any]:
-    """The validated events, times in cycles."""
-    content = json.loads(timeline_json(runs))
-    assert content.keys() == {"displayTimeUnit", "traceEvents"}
-    assert content["displayTimeUnit"] in ("ms", "ns")
-    events = _EVENTS.validate_python(content["traceEvents"])
-    for event in events:
-        for key in ("ts", "dur"):
-            if hasattr(event, key):
-                setattr(event, key, floor(getattr(event, key) * 1000.0))
-    return events
-
-
+@cache
 def _random_regions(seeds: range, isa: str = ISA) -> list[SimulatedRegion]:
     regions = []
     for seed in seeds:
@@ -122,23 +54,15 @@ def _all_runs() -> list[tuple[SimulatedRegion, ...]]:
 def test_waits_for_banks_of_words_are_named() -> None:
     waiting = 0
     for region in _random_regions(range(40), PACKED):
-        for event in _events((region,)):
-            if event.ph == "X" and event.args.get("cycles", {}).get("sram"):
-                compute = event.tid == 2 + TRACKS.index("EX")
-                assert (
-                    len({"waits for bank", "waits for port"} & event.args.keys()) == 1
-                ) == compute
+        for one in _read((region,)).of(*UNITS):
+            if one.arguments["cycles"].get("sram"):
+                compute = one.track == "EX"
+                assert (len({"bank", "port"} & one.arguments.keys()) == 1) == compute
                 waiting += compute
                 if compute:
-                    assert (
-                        3 * sum(event.args["words of it"].values()) >= event.args["cycles"]["sram"]
-                    )
+                    words = sum(one.arguments["words"].values())
+                    assert 3 * words >= one.arguments["cycles"]["sram"]
     assert waiting > 10
-
-
-@given(st.integers(0, 10**12))
-def test_times_survive_readers_that_cut_off_and_readers_that_round(cycle: int) -> None:
-    assert int(microseconds(cycle) * 1000.0) == cycle == round(microseconds(cycle) * 1000.0)
 
 
 def test_enough_random_programs_have_a_run() -> None:
@@ -150,9 +74,10 @@ def test_enough_random_programs_have_a_run() -> None:
 @pytest.mark.parametrize("isa", ["v1", "v2"])
 def test_slices_are_the_commands_one_after_another(isa: str) -> None:
     _, regions = digits_regions(isa)
-    events = _events(regions)
-    names = {event.tid: event.args["name"] for event in events if event.name == "thread_name"}
-    assert tuple(names.values()) == TRACKS
+    found = _read(regions)
+    group, *names = found.tracks.values()
+    assert "1 ns = 1 cycle" in group
+    assert names == [*TRACKS, *COUNTERS]
     assert len(regions) == {"v1": 2, "v2": 1}[isa]
     offset = 0
     expected = []
@@ -165,39 +90,82 @@ def test_slices_are_the_commands_one_after_another(isa: str) -> None:
             expected.append((command.unit.name, command.index, source.layer, *span))
         offset += region.trace.cycles
     slices = [
-        event for event in events if event.ph == "X" and names[event.tid] in ("LD", "EX", "ST")
+        (one.track, one.arguments["word"], one.name, one.begin, one.end) for one in found.of(*UNITS)
     ]
-    found = [(names[s.tid], s.args["word"], s.name, s.ts, s.ts + s.dur) for s in slices]
-    assert sorted(found) == sorted(expected)
-    programs = [event for event in events if event.ph == "X" and names[event.tid] == "program"]
-    assert sum(event.dur for event in programs) == offset
+    assert sorted(slices) == sorted(expected)
+    assert sum(one.duration for one in found.of("program")) == offset
 
 
 def test_cycles_of_a_slice_are_explained_and_so_are_those_before_it() -> None:
     for (region,) in (runs for runs in _all_runs() if len(runs) == 1):
-        ends: dict[int, int] = defaultdict(int)
-        for event in _events([region]):
-            if event.ph == "X" and "word" in event.args:
-                assert sum(event.args["cycles"].values()) == event.dur
-                assert sum(event.args["waited before"].values()) == event.ts - ends[event.tid]
-                ends[event.tid] = event.ts + event.dur
+        ends: dict[str, int] = defaultdict(int)
+        for one in _read([region]).of(*UNITS):
+            assert sum(one.arguments["cycles"].values()) == one.duration
+            assert sum(one.arguments["waits"].values()) == one.begin - ends[one.track]
+            ends[one.track] = one.end
+
+
+def test_work_and_traffic_of_the_slices_are_those_of_the_run() -> None:
+    for runs in _all_runs():
+        slices = _read(runs).of(*UNITS)
+        for run in runs:
+            mine = [one.arguments for one in slices if one.arguments["region"] == run.region]
+            for key, total in (
+                ("macs", run.trace.macs),
+                ("read_bytes", run.trace.dram_read_bytes),
+                ("write_bytes", run.trace.dram_write_bytes),
+            ):
+                assert sum(arguments[key] for arguments in mine) == total
+
+
+def test_layers_cover_every_cycle_and_their_parts_are_the_breakdown() -> None:
+    for runs in _all_runs():
+        slices = _read(runs).of("layers")
+        layers = [one for one in slices if one.outer is None]
+        assert all(before.end == after.begin for before, after in pairwise(layers))
+        found = Counter[tuple[int, str, str]]()
+        kinds = Counter[str]()
+        for one in slices:
+            if one.outer is not None:
+                assert one.outer.begin <= one.begin < one.end <= one.outer.end
+                key = one.outer.arguments["region"], one.outer.name, one.name
+                found[key] += one.duration
+                kinds[one.category] += one.duration
+        expected = Counter[tuple[int, str, str]]()
+        for run in runs:
+            rows = zip(run.trace.layers, run.trace.breakdown, strict=True)
+            for layer, parts in rows:
+                for part, cycles in parts.items():
+                    expected[run.region, layer.name or "no layer", part] += cycles
+            if run.trace.commands:
+                kinds.subtract(run.trace.kinds)
+        assert found == +expected
+        assert not any(kinds.values())
 
 
 def test_events_are_in_order_and_slices_of_a_track_never_overlap() -> None:
     for runs in _all_runs():
-        timed = [event for event in _events(runs) if event.ph != "M"]
-        assert all(before.ts <= after.ts for before, after in pairwise(timed))
-        tracks: dict[int, list[Any]] = defaultdict(list)
-        for event in timed:
-            if event.ph == "X":
-                tracks[event.tid].append(event)
-        for events in tracks.values():
-            assert all(before.ts + before.dur <= after.ts for before, after in pairwise(events))
+        found = _read(runs)
+        assert found.times == sorted(found.times)
+        for track in TRACKS:
+            slices = [one for one in found.of(track) if one.outer is None]
+            assert all(one.duration > 0 for one in slices)
+            assert all(before.end <= after.begin for before, after in pairwise(slices))
+            assert track == "layers" or slices == found.of(track)
 
 
-def test_a_viewer_binds_every_token_to_the_command_that_pushes_and_the_one_that_pops() -> None:
+def test_every_token_is_a_flow_from_the_command_that_pushes_it_to_the_one_that_pops_it() -> None:
     for runs in _all_runs():
-        bound = _read_flows(_events(runs))
+        leaving: dict[int, ReadSlice] = {}
+        bound = []
+        for one in sorted(_read(runs).slices, key=lambda found: found.begin):
+            for flow in one.entering:
+                pusher = leaving.pop(flow)
+                assert pusher.end <= one.begin
+                bound.append((pusher.arguments["word"], one.arguments["word"]))
+            assert not leaving.keys() & set(one.leaving)
+            leaving |= dict.fromkeys(one.leaving, one)
+        assert not leaving
         expected = []
         for run in runs:
             words = [command.index for command in run.trace.commands]
@@ -206,67 +174,49 @@ def test_a_viewer_binds_every_token_to_the_command_that_pushes_and_the_one_that_
         assert sorted(bound) == sorted(expected)
 
 
-def _read_flows(events: Sequence[Any]) -> list[tuple[int, int]]:
-    """Return the words of the slices that each flow leaves and enters.
-
-    A flow binds to the open slice of its track.
-    """
-    opened: dict[int, Any] = {}
-    leaving: dict[int, Any] = {}
-    found = []
-    for event in events:
-        if event.ph == "X":
-            opened[event.tid] = event
-        elif event.ph in ("s", "f"):
-            enclosing = opened[event.tid]
-            assert enclosing.ts <= event.ts < enclosing.ts + enclosing.dur
-            if event.ph == "s":
-                assert event.id not in leaving
-                leaving[event.id] = event, enclosing
-            else:
-                start, pusher = leaving.pop(event.id)
-                assert (start.name, start.cat) == (event.name, event.cat)
-                assert start.ts < event.ts
-                found.append((pusher.args["word"], enclosing.args["word"]))
-    assert not leaving
-    return found
-
-
 def test_counters_stay_within_the_machine_and_end_at_nothing() -> None:
     for runs in _all_runs():
-        last: dict[str, Any] = {}
-        for event in (event for event in _events(runs) if event.ph == "C"):
-            if event.name == "bus":
-                assert event.args.keys() == {"fetch", "LD", "ST"}
-                assert sum(event.args.values()) == pytest.approx(100, abs=0.2) or not any(
-                    event.args.values()
-                )
-            else:
-                assert event.name == "SRAM live bytes"
-                assert 0 <= event.args["bytes"] <= max(run.trace.sram_peak_bytes for run in runs)
-            last[event.name] = event.args
-        assert last == {
-            "bus": {"fetch": 0.0, "LD": 0.0, "ST": 0.0},
-            "SRAM live bytes": {"bytes": 0},
-        }
+        found = _read(runs)
+        assert found.counters.keys() == set(COUNTERS)
+        for name, values in found.counters.items():
+            most = max(run.trace.sram_peak_bytes for run in runs) if "SRAM" in name else 100
+            assert all(before[0] < after[0] for before, after in pairwise(values))
+            assert all(0 <= value <= most for _, value in values)
+            assert values[-1][1] == 0
+
+
+def test_areas_of_counters_are_the_slots_of_the_bus_and_the_waits_for_the_scratchpad() -> None:
+    waits = 0
+    packed = [(region,) for region in _random_regions(range(20), PACKED)]
+    for runs in _all_runs() + packed:
+        found = _read(runs)
+        expected = Counter[str]()
+        for run in runs:
+            for stretch in bus_usage(run.trace.workload, run.trace.times).stretches:
+                for port, slots in zip(("fetch", "LD", "ST"), stretch.granted, strict=True):
+                    expected[f"bus {port}"] += slots
+            for unit, causes in run.trace.units.items():
+                expected[f"bank conflicts {unit}"] += causes[CAUSES[SRAM]]
+                waits += causes[CAUSES[SRAM]]
+        for name, area in expected.items():
+            values = found.counters[name]
+            steps = ((after[0] - before[0]) * before[1] for before, after in pairwise(values))
+            assert sum(steps) / 100 == pytest.approx(area)
+    assert waits > 100
 
 
 def test_live_bytes_of_the_digits_network() -> None:
     """Its first load is 272 bytes of weights and records, its last read the 10 logits."""
-    counts = [
-        event.args["bytes"]
-        for event in _events(digits_regions()[1])
-        if event.name == "SRAM live bytes"
-    ]
+    counts = [value for _, value in _read(digits_regions()[1]).counters["SRAM live bytes"]]
     assert counts[:2] == [0, 272]
     assert counts[-2:] == [10, 0]
 
 
-def test_equal_runs_give_equal_text_of_modest_size() -> None:
+def test_equal_runs_give_equal_bytes_of_modest_size() -> None:
     _, regions = digits_regions()
-    text = timeline_json(regions)
-    assert text == timeline_json(regions)
-    assert len(text) < 1000 * len(regions[0].trace.commands)
+    content = timeline_trace(regions)
+    assert content == timeline_trace(regions)
+    assert len(content) < 1000 * len(regions[0].trace.commands)
 
 
 def test_the_commands_run_and_simulate_write_the_same_timeline(
@@ -274,14 +224,15 @@ def test_the_commands_run_and_simulate_write_the_same_timeline(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
-    assert dla(capsys, "simulate", "digits.dla", "--trace", "one.json").out.endswith(" cycles\n")
-    ran = dla(capsys, "run", "digits-cnn", "--json", "run.json", "--trace", "two.json")
-    assert ran.out.endswith("report written to run.json, timeline to two.json\n")
-    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
-    assert Path("one.json").read_text() == timeline_json(digits_regions()[1])
-    nowhere = dla(capsys, "simulate", "digits.dla", "--trace", "digits.dla/x.json")
+    alone = dla(capsys, "simulate", "digits.dla", "--trace", "one.pftrace")
+    assert alone.out.endswith(" cycles\n")
+    ran = dla(capsys, "run", "digits-cnn", "--json", "run.json", "--trace", "two.pftrace")
+    assert ran.out.endswith("report written to run.json, timeline to two.pftrace\n")
+    assert Path("one.pftrace").read_bytes() == Path("two.pftrace").read_bytes()
+    assert Path("one.pftrace").read_bytes() == timeline_trace(digits_regions()[1])
+    nowhere = dla(capsys, "simulate", "digits.dla", "--trace", "digits.dla/x.pftrace")
     assert nowhere.status == 2
-    assert nowhere.err.startswith("error: digits.dla/x.json: cannot be written")
+    assert nowhere.err.startswith("error: digits.dla/x.pftrace: cannot be written")
 
 
 def _layers(runs: Sequence[RegionRun]) -> list[Layer]:

@@ -226,7 +226,7 @@ KINDS = (
     ), _SYSTEM),
     Kind("drawn system", drawn_documents.system, (
         ("system", "drawn.toml", "--until", "20us"),
-        ("system", "drawn.toml", "--until", "50us", "--json", "out.json", "--trace", "trace.json"),
+        ("system", "drawn.toml", "--until", "50us", "--json", "out.json", "--trace", "out.pftrace"),
         ("system", "drawn.toml", "--until", "10us", "--highest-rate"),
         ("system", "drawn.toml", "--until", "20us", "--check"),
         ("system", "drawn.toml", "--until", "20us", "--sweep", "run.policy=fcfs,edf,jit",

@@ -90,8 +90,12 @@ def test_names_say_what_a_file_is_before_the_work(
     with pytest.raises(InputError, match=reason):
         check_writable(tmp_path / name, ending)
     assert (tmp_path / name).read_text() == content
-    (tmp_path / name).write_text("")
-    check_writable(tmp_path / name, ending)
+    (tmp_path / name).unlink()
+    if reason.startswith("is called"):
+        with pytest.raises(InputError, match=rf"{reason}; name it .*{name.split('.')[0]}\{ending}"):
+            check_writable(tmp_path / name, ending)
+    (tmp_path / "results.txt").write_text("")
+    check_writable(tmp_path / "results.txt", ending)
 
 
 def test_an_input_is_an_input_under_every_name(tmp_path: Path) -> None:
