@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork, compile
     from byoc.options import CompileOptions
     from byoc.package.package import Package, load_package, save_package
+    from dla.loading import load
     from dla_sim.device import Device
     from dla_sim.engine.times import DeadlockError
     from dla_sim.prepared import HazardError
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
     from experiments.report.store import load_report
     from experiments.running.inference import import_model, run
     from experiments.running.result import Result
-    from experiments.sweep.results import load
     from experiments.sweep.session import Swept, sweep
     from experiments.systems.report import SystemReport
     from experiments.systems.requested import split, sweep_system, system
@@ -153,7 +153,7 @@ else:
             "compile": "byoc.compiler",
             "explore": "experiments.explore.exploring",
             "import_model": "experiments.running.inference",
-            "load": "experiments.sweep.results",
+            "load": "dla.loading",
             "load_hardware": "dla_sim.presets",
             "load_package": "byoc.package.package",
             "load_report": "experiments.report.store",

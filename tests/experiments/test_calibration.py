@@ -87,7 +87,7 @@ def test_bad_samples(
     np.savez(samples, **arrays)
     with pytest.raises(InputError) as caught:
         load_network(str(model), calibration=samples)
-    assert str(caught.value) == f"--calibration {samples}: {message}"
+    assert str(caught.value) == f"calibration {samples}: {message}"
 
 
 def test_samples_may_lack_the_axis_of_a_batch_of_one(model: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_bad_files(model: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError) as caught:
             load_network(str(model), calibration=path)
-        assert str(caught.value).startswith(f"--calibration {path}: {message}")
+        assert str(caught.value).startswith(f"calibration {path}: {message}")
 
 
 def calibrated(report: RunReport) -> Calibration:
