@@ -19,7 +19,16 @@ from experiments.compare.comparison import (
 )
 from experiments.figure import SHARE, measure
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
-from experiments.report.charts.model import FASTER, FIRST, SECOND, SLOWER, BarChart, Chart, Series
+from experiments.report.charts.model import (
+    FASTER,
+    FIRST,
+    KINDS,
+    SECOND,
+    SLOWER,
+    BarChart,
+    Chart,
+    Series,
+)
 from experiments.report.html import (
     CHOOSER,
     Section,
@@ -27,6 +36,7 @@ from experiments.report.html import (
     join_parts,
     page,
     pairs,
+    paragraph,
     table,
     table_place,
 )
@@ -389,6 +399,7 @@ COMPARISON = Presentation(
 def many_tables(found: ManyRuns) -> Iterator[Printed]:
     for words in _list_sides(found):
         yield line(": ".join(filter(None, words)))
+    yield line(_name_fastest(found))
     for heading, how, rows in _list_tables(found):
         yield plain_table((heading, "fold"), *((name, how) for name in found.letters), rows=rows)
 
@@ -406,7 +417,11 @@ def _list_tables(found: ManyRuns) -> Iterator[tuple[str, str, Iterable[Sequence[
     yield "what differs", "fold", differing or [(NO_CONDITION[0], *[""] * len(found.sides))]
     totals = dict(found.collect_rows(lambda side: side.totals))
     ranked = dict.fromkeys((*(name for name in FIGURES if name in totals), *totals))
-    yield "total", "right", [_format_total(name, totals[name]) for name in ranked]
+    kinds = [
+        (f"cycles of {kind}", *(_number(value, "cycles") for value in row))
+        for kind, row in _collect_kinds(found).items()
+    ]
+    yield "total", "right", [*(_format_total(name, totals[name]) for name in ranked), *kinds]
     rows = [(name, *(_number(value, "") for value in row)) for name, row in found.layers]
     yield "cycles of layer", "right", rows
 
@@ -416,35 +431,95 @@ def _format_total(name: str, values: Iterable[float | None]) -> Sequence[str]:
     return words, *(_number(value, unit) for value in values)
 
 
+def _collect_kinds(found: ManyRuns) -> dict[str, tuple[float, ...]]:
+    """Return the cycles of each kind of work in each of several runs, without unused kinds."""
+    rows = found.collect_rows(lambda side: side.kinds)
+    known = {name: tuple(one or 0 for one in row) for name, row in rows}
+    return {name: row for name, row in known.items() if any(row)}
+
+
+def _name_fastest(found: ManyRuns) -> str:
+    """Return which of several runs takes the fewest cycles, and its change from the first."""
+    cycles = [side.totals["cycles"] for side in found.sides]
+    place = cycles.index(min(cycles))
+    share = change(cycles[0], cycles[place])
+    best = f"{found.letters[place]}: {found.sides[place].title}"
+    return f"fewest cycles: {best}, {cycles[place]:,}{f', {share} against A' if share else ''}"
+
+
 def many_rows(found: ManyRuns) -> Sequence[Mapping[str, Any]]:
     names = [f"cycles_{letter.lower()}" for letter in found.letters]
     return [{"layer": name, **dict(zip(names, row, strict=True))} for name, row in found.layers]
 
 
 def many_charts(found: ManyRuns) -> tuple[BarChart, ...]:
-    """Return a chart of the cycles of each of several runs."""
+    """Return charts of the cycles of several runs, by kind of work and by layer."""
     labels = tuple(name for name, _ in _list_sides(found))
-    series = (Series("cycles", tuple(side.totals["cycles"] for side in found.sides), FIRST),)
-    return (
-        BarChart("run-cycles", "Cycles per run", "cycles", "cycles", labels, series, layers=False),
+    kinds = _collect_kinds(found) or {
+        "cycles": tuple(side.totals["cycles"] for side in found.sides)
+    }
+    parts = tuple(Series(kind, row, KINDS.get(kind, FIRST)) for kind, row in kinds.items())
+    runs = BarChart("run-cycles", "Cycles per run", "cycles", "cycles", labels, parts, layers=False)
+    layers = dict(found.layers)
+    if not layers or len(found.sides) > len(KINDS):  # each run has a colour and a pattern
+        return (runs,)
+    columns = zip(found.letters, zip(*layers.values(), strict=True), KINDS.values(), strict=False)
+    series = [
+        Series(letter, tuple(one or 0 for one in row), style) for letter, row, style in columns
+    ]
+    name = "Cycles per layer"
+    return runs, BarChart(
+        "layer-cycles", name, "cycles", "cycles", tuple(layers), tuple(series), grouped=True
     )
 
 
 def many_page(found: ManyRuns) -> str:
     """Return the HTML page that compares several runs; equal comparisons give equal text."""
-    (chart,) = many_charts(found)
+    charts = many_charts(found)
     numbers = range(1, len(found.sides) + 1)
-    conditions, totals, layers = (
+    conditions, totals, _ = (
         table((heading, *found.letters), rows, numbers if how == "right" else ())
         for heading, how, rows in _list_tables(found)
     )
+    told = paragraph(_name_fastest(found)), pairs(_list_sides(found)), conditions, totals
     sections = [
-        Section("summary", "Summary", join_parts(pairs(_list_sides(found)), conditions, totals)),
-        Section("runs", "Runs", chart_place("run-cycles", chart.title)),
-        Section("layers", "Cycles per layer", layers),
+        Section("summary", "Summary", join_parts(*told)),
+        Section("runs", "Runs", chart_place("run-cycles", charts[0].title)),
     ]
-    data = {"figures": [figure(chart)], "layers": [], "order": "", "margin": MARGIN_PIXELS}
+    data = _collect_data(found, charts)
+    if data["layers"]:
+        places = [chart_place(one.identity, one.title) for one in charts[1:]]
+        sections += [
+            Section("layers", "Layers", join_parts(CHOOSER, *places)),
+            Section("table", "All layers, largest differences first", table_place("layer-table")),
+        ]
     return page(_many_title(found), sections, data, ["gantt.js", "layers.js"])
+
+
+def _collect_data(found: ManyRuns, charts: Iterable[Chart]) -> dict[str, Any]:
+    """Return the data of the page of several runs: charts, layers, and a table of layers."""
+    kinds = {one.name: one.kinds for side in reversed(found.sides) for one in side.layers}
+    rows: list[list[Any]] = [
+        [name, " + ".join(kinds[name]), max(known) - min(known), *row]
+        for name, row in found.layers
+        for known in [[one or 0 for one in row]]
+    ]
+    ranked = sorted(range(len(rows)), key=lambda place: -rows[place][2])
+    heads = [("layer", "text"), ("kind", "text"), ("difference", "cycles")]
+    heads += [(f"cycles {letter}", "cycles") for letter in found.letters]
+    return {
+        "figures": [figure(chart) for chart in charts],
+        "layers": [{"name": name, "kind": "".join(kinds[name][:1])} for name, *_ in rows],
+        "table": {
+            "columns": [{"heading": heading, "unit": unit} for heading, unit in heads],
+            "rows": [rows[place] for place in ranked],
+            "layers": ranked,
+        },
+        "weights": [difference for _, _, difference, *_ in rows],
+        "weight": "difference",
+        "order": "difference",
+        "margin": MARGIN_PIXELS,
+    }
 
 
 def _many_title(found: ManyRuns) -> str:
@@ -452,7 +527,7 @@ def _many_title(found: ManyRuns) -> str:
 
 
 MANY_RUNS = Presentation(
-    lines=lambda found: [_many_title(found)],
+    lines=lambda found: [_many_title(found), _name_fastest(found)],
     tables=many_tables,
     records=many_rows,
     charts=many_charts,

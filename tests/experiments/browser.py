@@ -90,12 +90,20 @@ class Browser:
         chain = ActionChains(self._driver, duration=0)
         chain.move_to_element_with_offset(target, round(across), round(below)).click().perform()
 
-    def resize(self, width: int, height: int = 1000, dark: bool = False) -> None:
-        """Set the inner size of the window in pixels, and whether the system prefers dark pages."""
+    def resize(
+        self, width: int, height: int = 1000, dark: bool = False, paper: bool = False
+    ) -> None:
+        """Set the inner size of the window in pixels, and whether the system prefers dark pages.
+
+        ``paper`` shows the page as it is printed.
+        """
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self._driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"media": "print" if paper else "", "features": [scheme]},
+        )
 
     def picture(self) -> bytes:
         """Return the window's content as PNG."""

@@ -119,22 +119,24 @@ class Box:
         return right - left > TOLERANCE and bottom - top > TOLERANCE
 
 
-def opened(chromium: Browser, page: Path, width: int, dark: bool = False) -> list[Box]:
+def opened(
+    chromium: Browser, page: Path, width: int, dark: bool = False, paper: bool = False
+) -> list[Box]:
     """Open a page in a window of so many pixels and as high as the page, and measure it."""
-    chromium.resize(width, dark=dark)
+    chromium.resize(width, dark=dark, paper=paper)
     chromium.open(page)
-    return resized(chromium, width, dark)
+    return resized(chromium, width, dark, paper)
 
 
-def resized(chromium: Browser, width: int, dark: bool = False) -> list[Box]:
+def resized(chromium: Browser, width: int, dark: bool = False, paper: bool = False) -> list[Box]:
     """Make the window of an open page so wide, and as high as the page then is, and measure it.
 
     A browser tells a page of its width with the next frame: nothing to measure before it has drawn
     for that.
     """
-    chromium.resize(width, dark=dark)
+    chromium.resize(width, dark=dark, paper=paper)
     chromium.wait(f"innerWidth === {width} && drawnWidth === innerWidth")
-    chromium.resize(width, chromium.run("document.documentElement.scrollHeight"), dark)
+    chromium.resize(width, chromium.run("document.documentElement.scrollHeight"), dark, paper)
     return boxes(chromium)
 
 

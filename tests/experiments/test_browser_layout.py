@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from experiments.compare.comparison import compare
-from experiments.compare.presentation import comparison_page
+import dla
+from experiments.compare.comparison import ManyRuns, compare
+from experiments.compare.presentation import MANY_RUNS, comparison_page
 from experiments.compare.sources import report_snapshot
 from experiments.figure import brief, format_figure
 from experiments.report.run_page import run_page
 from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
+from experiments.report.shown import Document
 from experiments.running.inference import run
 from experiments.sweep.presentation import sweep_page
 from experiments.sweep.results import load_sweep
@@ -39,13 +41,14 @@ from tests.experiments.page_layout import (
     resized,
 )
 from tests.experiments.test_report_units import BRIEF, SHOWN
+from tests.experiments.test_sweep_joint import QUESTION
 
 pytestmark = pytest.mark.slow
 
 WIDTHS = (390, 1000, 1600)
 LEAST_CONTRAST = 4.5
 """WCAG 2.2, 1.4.3, level AA."""
-NAMES = ("run", "comparison", "sweep", "system")
+NAMES = ("run", "comparison", "runs", "sweep", "joint", "system")
 DECADES = """
 networks = ["digits-cnn"]
 schedules = ["default", "seed"]
@@ -111,10 +114,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     before = report_snapshot(
         run("mobilenet-v1", schedule="seed").report, "the-published-schedule-as-it-was-before"
     )
+    now = report_snapshot(mobilenet(), "now")
+    joint = dla.sweep(QUESTION, output=folder / "joint.sqlite", workers=1).joint
+    assert joint is not None
     texts = {
         "run": run_page(mobilenet()),
-        "comparison": comparison_page(compare(before, report_snapshot(mobilenet(), "now"))),
+        "comparison": comparison_page(compare(before, now)),
+        "runs": Document(ManyRuns((before, now, now)), MANY_RUNS).page(),
         "sweep": sweep_page(sweep, sweep.objectives(None, None)),
+        "joint": joint.page(),
         "system": system_page(system(SYSTEM).report),
     }
     for name, text in texts.items():
@@ -122,19 +130,31 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in texts}
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("looks", ["light", "dark", "print"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_can_be_read(
-    chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
+    chromium: Browser, pages: dict[str, Path], name: str, width: int, looks: str
 ) -> None:
-    """No text overlaps another or is cut off, all have enough contrast, and there is no error."""
-    found = opened(chromium, pages[name], width, dark)
-    assert len(found) > 150
+    """No text overlaps another or is cut off, all have enough contrast, and there is no error.
+
+    A page for a dark screen is light on paper.
+    """
+    found = opened(chromium, pages[name], width, looks != "light", looks == "print")
+    assert len(found) > 100
+    ground = chromium.run("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") is (looks != "dark")
+    assert set(chromium.run(_PAPERS)) == {ground}
     assert chromium.errors() == []
     assert overlaps(found) == []
     assert cut_off(chromium, found, width) == []
     assert poor_contrasts(chromium, found, LEAST_CONTRAST) == []
+
+
+_PAPERS = (
+    "[...document.querySelectorAll('.main-svg')].map((one) => one.style.background).filter(Boolean)"
+)
+"""Grounds of the charts."""
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import plotly.graph_objects
 from rich.console import Console
 
+from experiments.compare.comparison import ManyRuns
 from experiments.compare.presentation import (
     COMPARISON,
+    MANY_RUNS,
     change,
     comparison_charts,
     comparison_page,
     format_signed,
 )
+from experiments.compare.sources import report_snapshot
 from experiments.report.charts.interactive import figure
 from experiments.report.schema import RunReport
 from experiments.report.shown import Document
 from isa.arch import flat
 from tests.experiments.reporting import Page, compared, tiny_run, with_layers
+from tests.experiments.test_html_run import data_of
 
 
 def printed(before: RunReport, after: RunReport) -> str:
@@ -104,3 +108,51 @@ def test_runs_without_layers_can_be_compared() -> None:
     empty = tiny_run().model_copy(update={"layers": ()})
     assert comparison_charts(compared(empty, empty)) == ()
     assert "one against other" in Page(comparison_page(compared(empty, empty))).text
+
+
+def several(*reports: RunReport) -> ManyRuns:
+    return ManyRuns(tuple(report_snapshot(one, f"run {n}") for n, one in enumerate(reports)))
+
+
+def test_several_runs_on_one_page() -> None:
+    """Every figure is that of the run's report; layers of one run only have no other cycles."""
+    reports = [tiny_run("seed"), tiny_run(), with_layers(["a", "b"])]
+    found = several(*reports)
+    page = Document(found, MANY_RUNS).page()
+    names = {one.name.removesuffix(":requantise") for report in reports for one in report.layers}
+    table = data_of(page)["table"]
+    assert {row[0] for row in table["rows"]} == names
+    for name, _, difference, *cycles in table["rows"]:
+        expected = [
+            sum(one.cycles for one in report.layers if one.name.removesuffix(":requantise") == name)
+            for report in reports
+        ]
+        assert [one or 0 for one in cycles] == expected
+        assert difference == max(expected) - min(expected)
+    differences = [row[2] for row in table["rows"]]
+    assert differences == sorted(differences, reverse=True)
+    chart = next(one for one in data_of(page)["figures"] if one["id"] == "run-cycles")
+    sums = [0, 0, 0]
+    for trace in chart["data"]:
+        for row, length in zip(trace["y"], trace["x"], strict=True):
+            sums[row] += length
+    assert sums == [sum(report.kinds.values()) for report in reports]
+
+
+def test_the_answer_of_several_runs() -> None:
+    found = several(tiny_run("seed"), tiny_run(), tiny_run())
+    before, after = tiny_run("seed").totals.cycles, tiny_run().totals.cycles
+    answer = f"fewest cycles: B: run 1, {after:,}, {change(before, after)} against A"
+    assert Document(found, MANY_RUNS).lines()[1] == answer
+    assert answer in Page(Document(found, MANY_RUNS).page()).text
+    same = several(tiny_run(), tiny_run(), tiny_run())
+    assert Document(same, MANY_RUNS).lines()[1] == f"fewest cycles: A: run 0, {after:,}"
+
+
+def test_ten_runs_have_no_chart_of_layers() -> None:
+    """There are colours and patterns for nine."""
+    nine = several(*[tiny_run()] * 9)
+    ten = several(*[tiny_run()] * 10)
+    assert [one.identity for one in MANY_RUNS.charts(nine)] == ["run-cycles", "layer-cycles"]
+    assert [one.identity for one in MANY_RUNS.charts(ten)] == ["run-cycles"]
+    assert "layer-table" in Page(Document(ten, MANY_RUNS).page()).ids

@@ -82,10 +82,20 @@ function ganttTraces(figure, width) {
   return traces;
 }
 
+const UNIT_PIXELS = 7.6; // A character of a unit's name.
+
+// The names of a chart's units, in the room that the window has for them.
+function unitNames(figure) {
+  return (figure.rows ?? []).map(({ name }) => escaped(shortened(name, innerWidth < NARROW ? 16 : 34)));
+}
+
 // A chart over time, in the range of all of them.
 function drawTimed(figure) {
   gantt.range ??= [0, figure.total];
   const layout = copy(figure.layout);
+  const lengths = timeFigures.flatMap(unitNames).map((name) => 14 + UNIT_PIXELS * name.length);
+  layout.margin.l = Math.max(layout.margin.l, ...lengths);
+  if (figure.rows) layout.yaxis.ticktext = unitNames(figure);
   layout.xaxis.range = gantt.range;
   const width = document.getElementById(figure.id).clientWidth - layout.margin.l - layout.margin.r;
   draw(figure.id, figure.rows ? ganttTraces(figure, width) : figure.blocks ? memoryTraces(figure, width) : figure.data, layout);
