@@ -233,13 +233,14 @@ class LayerCost:
         loaded += [
             (shape.output_all // results, shape.output_all, results, slots.output)
         ] * resident.beside
-        moved = loading = first = alone = 0
+        moved = loading = first = alone = waited = 0
         for one, total, often, buffers in loaded:
             moved += total
             loading += transfer_cycles(total, often)
             first += transfer_cycles(one)
             if buffers == 1:
                 alone += transfer_cycles(total - one, often - 1)
+                waited += total - one
         if resident.output:
             return _Moved(loading, 0, moved, first, 0, alone)
         storing = transfer_cycles(shape.output_all, results)
@@ -248,8 +249,10 @@ class LayerCost:
         if self.geometry.in_place:
             alone += storing - last if slots.input == 1 else 0
         elif slots.output == 1:
-            # Only the last of several chunks writes to the result buffer.
-            apart = max(storing - last - shape.compute * (chunks - 1) // chunks, 0)
+            # Loads that nothing overlaps share the bus with the stores. Only the last of several
+            # chunks writes to the result buffer.
+            both = waited + shape.output_all - shape.last_slots if waited else 0
+            apart = max(storing - last, both) - shape.compute * (chunks - 1) // chunks
         return _Moved(loading, storing, moved + shape.output_all, first, last, max(alone, apart))
 
     def _find_moved_by(self, resident: Resident) -> tuple[tuple[int, ...], bool]:

@@ -89,6 +89,16 @@ def test_a_result_with_one_buffer_is_stored_between_tiles() -> None:
     assert cost.estimate(one, everything) - cost.estimate(two, everything) == pytest.approx(stores)
 
 
+def test_an_operand_and_a_result_with_one_buffer_share_the_bus() -> None:
+    """All slots but those of the first loads and of the last store stop the computation."""
+    cost = layer("convolution")
+    everything = make_streamed(cost.geometry)
+    one, two = (Tiling(24, 9, slots=BufferSlots(buffers, 2, buffers)) for buffers in (1, 2))
+    shape = cost.shape_of(one)
+    moved = sum(shape.input_all) - sum(shape.input_slots) + shape.output_all - shape.last_slots
+    assert cost.estimate(one, everything) - cost.estimate(two, everything) == pytest.approx(moved)
+
+
 def test_operands_of_a_fused_layer_are_loaded_tile_by_tile() -> None:
     cost = layer("convolution")
     everything = make_streamed(cost.geometry)
