@@ -135,10 +135,9 @@ def pipeline_tiles(
     found = _pipeline_once(demand, arch, beside)
     if found is not None and not (beside and found.crowded):
         return (found,)
-    dense = _pipeline_once(demand, arch, {}) if beside else None
-    if found is None or dense is None:
-        return tuple([one for one in (found, dense) if one is not None])
-    return (found, dense) if dense.cycles < found.cycles else (found,)
+    limit = BOUNDLESS if found is None else found.cycles
+    dense = _pipeline_once(demand, arch, {}, limit) if beside else None
+    return tuple([one for one in (found, dense) if one is not None])
 
 
 class _Demand(NamedTuple):
@@ -161,8 +160,12 @@ class _Demand(NamedTuple):
 
 
 def _pipeline_once(
-    demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
+    demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]], limit: int = BOUNDLESS
 ) -> Pipelined | None:
+    """Return the steps in stream order, or None if planning fails.
+
+    Return None too if they are estimated to take ``limit`` cycles or more.
+    """
     tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, together = demand
     for fetch in fetches:
         fetch.reset()
@@ -189,6 +192,8 @@ def _pipeline_once(
     )
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space, spread.queued)
+    if estimate >= limit:
+        return None
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
     cues = tuple(_stream(tiles, fetches))
     crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
