@@ -327,10 +327,8 @@ def _gain(point: AdvicePoint, now: AdvicePoint) -> str:
 def _tables(found: Advice) -> Iterator[Printed]:
     said = list(_lines(found))
     yield line(said[0], style="bold")
-    table = plain_table(("layer", "fold"), ("cycles", "right"), ("why", "left"))
-    for limit in found.layers:
-        table.add_row(limit.name, f"{limit.cycles:,}", limit.sentence)
-    yield table
+    limits = ((limit.name, f"{limit.cycles:,}", limit.sentence) for limit in found.layers)
+    yield plain_table(("layer", "fold"), ("cycles", "right"), ("why", "left"), rows=limits)
     for title, rows in (("what would help", found.faster), ("as fast and cheaper", found.cheaper)):
         if rows:
             yield _make_change_table(title, rows, found.now)

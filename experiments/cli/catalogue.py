@@ -39,10 +39,8 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
         [{"model": model.name, "description": model.description} for model in MODELS.values()],
     )
 
-    table = plain_table(("name", "left"), ("network", "fold"))
-    for model in MODELS.values():
-        table.add_row(model.name, model.description)
-    report_console().print(table)
+    rows = ((model.name, model.description) for model in MODELS.values())
+    report_console().print(plain_table(("name", "left"), ("network", "fold"), rows=rows))
 
 
 Words = Annotated[
@@ -129,10 +127,18 @@ def _print_presets(found: list[Preset]) -> None:
         default = " (default)" if preset.name == DEFAULT_PRESET else ""
         width = str(preset.timing.bus_bytes)
         table.add_row(preset.name + default, array, memory, width, arch.isa, preset.description)
-    modes = plain_table(("memory mode", "left"), ("location of the data (--memory-mode)", "fold"))
-    for mode in MEMORY_MODES:
-        changes = ", ".join(f"{key}={value}" for key, value in mode.timing.items())
-        modes.add_row(mode.name, f"{mode.description} ({changes})")
+    modes = plain_table(
+        ("memory mode", "left"),
+        ("location of the data (--memory-mode)", "fold"),
+        rows=(
+            (
+                mode.name,
+                f"{mode.description} "
+                f"({', '.join(f'{key}={value}' for key, value in mode.timing.items())})",
+            )
+            for mode in MEMORY_MODES
+        ),
+    )
     console = report_console()
     console.print(table)
     console.print(modes)
@@ -153,14 +159,15 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     )
     table = plain_table(
         ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"),
-        ("unit", "fold"),
-        ("meaning", "fold"),
+        ("unit", "fold"), ("meaning", "fold"),
+        rows=(
+            (
+                one.key, one.table, one.values,
+                "none" if one.default is None else str(one.default), one.unit, one.meaning,
+            )
+            for one in found
+        ),
     )  # fmt: skip
-    for setting in found:
-        default = "none" if setting.default is None else str(setting.default)
-        table.add_row(
-            setting.key, setting.table, setting.values, default, setting.unit, setting.meaning
-        )
     console = report_console()
     console.print(table)
     console.print("Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.")
@@ -286,17 +293,17 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
     from experiments.report.terminal import plain_table, report_console
 
     console = report_console()
-    shown = plain_table(
-        ("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "left")
-    )
-    for row in rows:
-        shown.add_row(
+    columns = (("pattern", "left"), ("operators", "fold"), ("needs", "fold"))
+    cells = (
+        (
             row.family,
             ", ".join((*row.operators, *row.closes)),
             ", ".join(row.instructions),
             row.owner,
         )
-    console.print(shown)
+        for row in rows
+    )
+    console.print(plain_table(*columns, ("declared by", "left"), rows=cells))
     console.print("The rules that a node must meet: dla support --format markdown")
 
 
@@ -354,23 +361,23 @@ def _print_installation(found: Installation) -> None:
     console = report_console()
     for name, text in found.facts:
         console.print(line(f"{name:<9} {text}"), soft_wrap=True)
-    table = plain_table(("package", "left"), ("version", "left"), ("", "left"))
-    for one in found.needed:
-        table.add_row(
+    needed = (
+        (
             one.wanted,
             one.found or "none",
             "" if one.fits else "missing" if not one.found else "does not fit",
         )
-    console.print(table)
-    extras = plain_table(
-        ("extra", "left"), ("", "left"), ("packages", "fold"), ("purpose", "fold", 1)
+        for one in found.needed
     )
-    for extra in found.extras:
-        packages = ", ".join(f"{one.wanted} ({one.found or 'none'})" for one in extra.packages)
-        extras.add_row(
+    console.print(plain_table(("package", "left"), ("version", "left"), ("", "left"), rows=needed))
+    extras = (
+        (
             extra.name,
             "missing" if find_missing(extra.packages) else "installed",
-            packages,
+            ", ".join(f"{one.wanted} ({one.found or 'none'})" for one in extra.packages),
             extra.purpose,
         )
-    console.print(extras)
+        for extra in found.extras
+    )
+    columns = (("extra", "left"), ("", "left"), ("packages", "fold"), ("purpose", "fold", 1))
+    console.print(plain_table(*columns, rows=extras))

@@ -163,13 +163,17 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
 def _placement_table(partition: Partition) -> ReportTable:
     from experiments.report.terminal import plain_table
 
-    table = plain_table(
-        ("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold")
+    rows = (
+        (
+            entry.node,
+            entry.op_type,
+            "cpu" if entry.region is None else f"dla {entry.region}",
+            entry.reason or "",
+        )
+        for entry in partition.placement
     )
-    for entry in partition.placement:
-        where = "cpu" if entry.region is None else f"dla {entry.region}"
-        table.add_row(entry.node, entry.op_type, where, entry.reason or "")
-    return table
+    columns = (("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold"))
+    return plain_table(*columns, rows=rows)
 
 
 def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:

@@ -136,12 +136,10 @@ def synth(
         found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
     rows = gates.component_rows(found)
     results.write_tables(json, csv, gates.synthesis_json(found, machine, table), rows)
-    shown = plain_table(
-        ("component", "fold"), *((name.replace("_", " "), "right") for name in list(rows[0])[1:])
+    columns = ((name.replace("_", " "), "right") for name in list(rows[0])[1:])
+    report_console().print(
+        plain_table(("component", "fold"), *columns, rows=gates.list_cells(rows))
     )
-    for row in gates.list_cells(rows):
-        shown.add_row(*row)
-    report_console().print(shown)
     for line in gates.summary_lines(found, machine, table):
         say(line)
 
@@ -168,14 +166,14 @@ def ports(
     listed = list_ports(machine, programs)
     results.write_tables(json, csv, listed.document, listed.rows)
     texts = ("instruction", "operand", "access", "owner", "port", "slots")
-    shown = plain_table(
-        *((name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0])
+    columns = (
+        (name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0]
     )
-    for row in listed.rows:
-        shown.add_row(
-            *(str(value) if isinstance(value, str) else f"{value:,}" for value in row.values())
-        )
-    report_console().print(shown)
+    cells = (
+        [value if isinstance(value, str) else f"{value:,}" for value in row.values()]
+        for row in listed.rows
+    )
+    report_console().print(plain_table(*columns, rows=cells))
     for line in listed.lines:
         say(line)
 

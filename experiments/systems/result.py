@@ -24,7 +24,7 @@ from experiments.report.html import (
     table_place,
 )
 from experiments.report.shown import Presentation, Shown, data_frame
-from experiments.report.terminal import Column, Printed, ReportTable, line
+from experiments.report.terminal import Printed, ReportTable, line, plain_table
 from experiments.systems.charts import MEANING, system_charts
 from experiments.systems.report import (
     Response,
@@ -178,17 +178,13 @@ def check_line(report: SystemReport) -> str:
 
 
 def _tasks(report: SystemReport) -> ReportTable:
-    table = ReportTable((
-        Column("task", "fold"), Column("model", "fold", 6), Column("jobs", "right"),
-        Column("missed", "right"),
-        Column("deadline", "right", 2), Column("alone", "right", 1), Column("mean", "right"),
-        Column("deviation", "right", 5), Column("p50", "right", 4), Column("p95", "right", 3),
-        Column("p99", "right", 4), Column("worst", "right"),
-        Column("slowdown", "right", 2),
-    ))  # fmt: skip
-    for task in report.tasks:
-        table.add_row(*_task_cells(task))
-    return table
+    return plain_table(
+        ("task", "fold"), ("model", "fold", 6), ("jobs", "right"), ("missed", "right"),
+        ("deadline", "right", 2), ("alone", "right", 1), ("mean", "right"),
+        ("deviation", "right", 5), ("p50", "right", 4), ("p95", "right", 3), ("p99", "right", 4),
+        ("worst", "right"), ("slowdown", "right", 2),
+        rows=(tuple(_task_cells(task)) for task in report.tasks),
+    )  # fmt: skip
 
 
 def _task_cells(task: TaskResult) -> Iterator[str]:
@@ -206,26 +202,31 @@ def _task_cells(task: TaskResult) -> Iterator[str]:
 def _causes(report: SystemReport) -> ReportTable:
     """Return the table of the components of every task's mean response time."""
     shown = [cause for cause in CAUSES if any(task.causes[cause] for task in report.tasks)]
-    columns = (
-        Column("mean cycles of a job", "fold"),
-        *(Column(MEANING[cause], "right") for cause in shown),
+    rows = (
+        (
+            task.name,
+            *(f"{task.causes[cause] / task.ended:,.0f}" for cause in shown),
+            f"{task.preemptions:,}",
+        )
+        for task in report.tasks
+        if task.ended
     )
-    table = ReportTable((*columns, Column("preemptions", "right", 1)))
-    for task in report.tasks:
-        if task.ended:
-            cells = (f"{task.causes[cause] / task.ended:,.0f}" for cause in shown)
-            table.add_row(task.name, *cells, f"{task.preemptions:,}")
-    return table
+    columns = ((MEANING[cause], "right") for cause in shown)
+    return plain_table(
+        ("mean cycles of a job", "fold"), *columns, ("preemptions", "right", 1), rows=rows
+    )
 
 
 def _units(report: SystemReport) -> ReportTable:
-    table = ReportTable(
-        (Column("unit", "fold"), Column("busy", "right"), Column("computing", "right", 1))
+    rows = (
+        (
+            unit.name,
+            f"{unit.utilization:.1%}",
+            "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}",
+        )
+        for unit in report.units
     )
-    for unit in report.units:
-        compute = "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}"
-        table.add_row(unit.name, f"{unit.utilization:.1%}", compute)
-    return table
+    return plain_table(("unit", "fold"), ("busy", "right"), ("computing", "right", 1), rows=rows)
 
 
 def _nothing(report: SystemReport) -> str:
