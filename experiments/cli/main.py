@@ -65,6 +65,7 @@ PANELS = {
     "Verification": {
         "golden": "golden:app",
         "rtl": "rtl:app",
+        "new": "new:app",
     },
 }
 """Commands by name, grouped as in the help.

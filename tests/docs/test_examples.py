@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 from experiments.cli.main import main
 from tests.docs.session import ROOT
-from tests.plugins.installation import installed, write_information
+from tests.plugins.installation import write_information
 
 EXAMPLES = ROOT / "examples"
 
@@ -28,41 +27,88 @@ def test_import_to_report(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").is_file()
 
 
-def _model(operator: str, inputs: list[str], **constants: list[float]) -> ModelProto:
-    """Return a network of one node; its other inputs are constants."""
-    names = [*inputs, "y"]
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 6, 6)) for name in names
-    ]
-    tensors = [
-        numpy_helper.from_array(np.array(value, np.float32), name)
-        for name, value in constants.items()
-    ]
-    node = helper.make_node(operator, [*inputs, *constants], ["y"], "only")
-    graph = helper.make_graph([node], "one", values[:-1], values[-1:], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+KINDS = ("operator", "instruction")
 
 
+def _write(kind: str, name: str) -> subprocess.CompletedProcess[str]:
+    """Write a package with ``dla new``, and return the result of its tests."""
+    assert main(["new", kind, name]) == 0
+    return _run_tests(name)
+
+
+def _run_tests(name: str) -> subprocess.CompletedProcess[str]:
+    """Install a written package and run its tests."""
+    folder = Path(name)
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    write_information(folder, project["name"], project["version"], project["entry-points"])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],
+        env={**os.environ, "PYTHONPATH": str(folder.resolve())},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["mine", "my-new-thing"])
+def test_the_tests_of_a_written_package_pass(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = _write(kind, name)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^[23] passed", done.stdout, re.MULTILINE)
+    texts = [path.read_text(encoding="utf-8") for path in Path(name).glob("*.*") if path.is_file()]
+    assert not re.search(r"my.?(sub|slope)", "".join(texts), re.IGNORECASE)
+
+
+def test_the_tests_fail_if_the_instruction_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "instruction", "wrong"]) == 0
+    file = Path("wrong/wrong.py")
+    text = file.read_text(encoding="utf-8")
+    assert "        a, b, [float_value" in text
+    file.write_text(text.replace("        a, b, [float_value", "        b, a, [float_value"))
+    done = _run_tests("wrong")
+    assert done.returncode == 1, done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("name", "isa", "model"),
+    ("name", "says"),
     [
-        ("operator-plugin", "v2", _model("PRelu", ["x"], slope=[0.25])),
-        ("instruction-plugin", "my-sub", _model("Sub", ["a", "b"])),
+        ("My-Slope", "'My-Slope': write lower-case words with hyphens, for example my-slope"),
+        ("a b", "'a b': write lower-case words with hyphens, for example my-slope"),
+        ("../x", "'../x': write lower-case words with hyphens, for example my-slope"),
+        ("json", "json: the name is taken by Python or an installed package; choose another"),
+        ("import", "import: the name is taken by Python or an installed package; choose another"),
+        ("softmax", "softmax: the name is taken by the project; choose another, such as my-"),
+        ("kept", "kept exists; dla new overwrites nothing: choose another name"),
     ],
 )
-def test_the_node_runs_on_the_accelerator_only_with_the_package(
-    name: str, isa: str, model: ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_other_names_are_rejected_and_nothing_is_overwritten(
+    kind: str,
+    name: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(model, tmp_path / "one.onnx")
-    shutil.copytree(EXAMPLES / name, tmp_path / name)
-    project = tomllib.loads((tmp_path / name / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
-    write_information(tmp_path / name, project["name"], project["version"], project["entry-points"])
-    words = ["run", str(tmp_path / "one.onnx"), "--json", str(tmp_path / "run.json"), "--csv", "-"]
+    monkeypatch.chdir(tmp_path)
+    Path("kept").mkdir()
+    assert main(["new", kind, name]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {says}")
+    assert said.count("\n") == 1
+    assert [*tmp_path.iterdir()] == [tmp_path / "kept"]
+    assert [*Path("kept").iterdir()] == []
 
-    assert main([*words, "--isa", "v2"]) == 0
-    assert "\nonly,cpu," in capsys.readouterr().out
-    with installed(tmp_path / name):
-        assert main([*words, "--isa", isa]) == 0
-        assert "\nonly,dla," in capsys.readouterr().out
+
+def test_the_name_of_an_instruction_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "instruction", "conv"]) == 2
+    assert "conv: the name is taken by the project" in capsys.readouterr().err

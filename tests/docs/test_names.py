@@ -21,7 +21,7 @@ PAGES = [page for page in PAGES if page.exists()]
 WRITTEN = [page for page in PAGES if page.name not in ("isa.md", "support.md", "style.md")]
 """Pages that are not generated as a whole; the names in the style guide are examples."""
 FOLDERS = ("isa", "byoc", "dla_sim", "experiments", "tests", "benchmarks", "docs", "examples")
-SOURCES = {".py", ".toml", ".cpp", ".sv", ".v", ".js", ".csv", ".h", ".vh"}
+SOURCES = {".py", ".txt", ".toml", ".cpp", ".sv", ".v", ".js", ".csv", ".h", ".vh"}
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FOREIGN = {
