@@ -83,7 +83,7 @@ def run_requested(wanted: RunRequest) -> Result:
       the first axis, or samples one by one.
     - ``accuracy``: .npz file with held-out samples and their ``labels``.
     - ``cost``: name or file of a cost table, for an estimate of energy and area.
-    - ``timeline``: file to write for Perfetto.
+    - ``timeline``: file to write in the format of Perfetto (``.pftrace``).
     - ``progress``: called with the name of each stage.
     - ``cache``: allows import to keep the package of a file in the user's cache folder for later
       runs; no figure depends on it.
