@@ -11,6 +11,7 @@ import csv
 import io
 import json
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,11 @@ from tests.experiments.test_sweep_joint import QUESTION
 pytestmark = pytest.mark.slow
 
 WIDTHS = (390, 1000, 1600)
+LOOKS = [
+    *product(("light", "dark"), WIDTHS),
+    *product(["print"], (700, *WIDTHS[1:])),
+]
+"""Media and widths in pixels. Paper is at least 700 pixels wide."""
 LEAST_CONTRAST = 4.5
 """WCAG 2.2, 1.4.3, level AA."""
 NAMES = ("run", "comparison", "runs", "sweep", "joint", "system")
@@ -130,8 +136,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in texts}
 
 
-@pytest.mark.parametrize("looks", ["light", "dark", "print"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("looks", "width"), LOOKS)
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_can_be_read(
     chromium: Browser, pages: dict[str, Path], name: str, width: int, looks: str

@@ -117,8 +117,11 @@ function draw(identity, data, layout, title, least = 0) {
   const place = document.getElementById(identity);
   const heading = document.getElementById(`${identity}-title`);
   if (title !== undefined) heading.textContent = title;
+  place.style.zoom = "";
   const width = Math.max(place.clientWidth, least);
   const scrolls = width > place.clientWidth;
+  const paper = matchMedia("print").matches || document.body.style.width === PAPER_WIDTH; // It does not scroll.
+  if (paper && scrolls) place.style.zoom = place.clientWidth / width;
   place.classList.toggle("wide", scrolls);
   place.tabIndex = scrolls ? 0 : -1;
   const named = (trace) => (trace.name ? { ...trace, name: folded(trace.name, (width - 70) / LEGEND_PIXELS) } : trace);
