@@ -16,6 +16,7 @@ from experiments.report.run_page import run_page
 from experiments.report.schema import PlacementEntry, RunReport
 from experiments.running.inference import run
 from tests.experiments.browser import Browser
+from tests.experiments.page_layout import boxes, cut_off, overlaps
 from tests.experiments.reporting import SCRIPT, compared, tiny_run, with_layers, with_scripts
 
 pytestmark = pytest.mark.slow
@@ -31,6 +32,7 @@ CHARTS = (
     "memory-map",
     "unit-causes",
 )
+PAPER_WIDTH = 740
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<b>bold</b>",
@@ -321,6 +323,19 @@ def test_paper_shows_the_graph_in_strips_and_light_charts(
     assert chromium.run("document.querySelector('#roofline svg').clientWidth") > 1000
     chromium.resize(1280)
     assert chromium.errors() == []
+
+
+def test_paper_has_no_overlap_and_nothing_is_cut_off(chromium: Browser, tmp_path: Path) -> None:
+    chromium.resize(PAPER_WIDTH)
+    opened(chromium, tmp_path, run_page(resnet()))
+    chromium.resize(PAPER_WIDTH, paper=True)
+    chromium.run("dispatchEvent(new Event('beforeprint'))")
+    found = boxes(chromium)
+    assert overlaps(found) == []
+    assert cut_off(chromium, found, PAPER_WIDTH) == []
+    assert sum(one.text == "stem" for one in found) >= 3
+    assert chromium.errors() == []
+    chromium.resize(1280)
 
 
 def test_two_runs_side_by_side(chromium: Browser, tmp_path: Path) -> None:
