@@ -11,13 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+)
 
 from dla_sim.presets import DEFAULT_PRESET, SETTING_KEYS, Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
 from isa import memory
 from isa.errors import InputError, suggest_name
 from isa.reading import read_bytes, toml_of, toml_text
+from isa.several import Several
 
 MAXIMUM_BYTES = 1 << 20
 IN_MEMORY = "<system>"
@@ -39,10 +46,6 @@ MEMORY_KEYS = (
     *(name for name in Timing.model_fields if name.startswith("flash_")),
 )  # fmt: skip
 """Keys of Timing that belong to the memory; the system sets them once."""
-
-
-def _several(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
 
 
 Preemption = Literal["none", "layer", "tile"]
@@ -94,11 +97,11 @@ class _Task(_Table):
     offset: Span = 0
     jitter: Span = 0
     sporadic: Span | None = None
-    after: Annotated[list[str], BeforeValidator(_several)] = []
+    after: Annotated[list[str], Several()] = []
     deadline: Span | None = None
     overrun: Literal["queue", "skip"] = "queue"
     priority: int = 0
-    on: Annotated[list[str], BeforeValidator(_several)] = []
+    on: Annotated[list[str], Several()] = []
 
 
 class _Run(_Table):
@@ -108,7 +111,9 @@ class _Run(_Table):
     until: Span = "1s"
 
 
-class _WrittenSystem(_Table):
+class WrittenSystem(_Table):
+    """Keys of a system's file as written."""
+
     name: str = ""
     clock_hz: int = Field(default=10**9, ge=1, le=10**15)
     seed: int = Field(default=0, ge=0)
@@ -308,7 +313,7 @@ def check_system(given: SystemDocument, *, idle: bool = False) -> System:
     Raises InputError in one line that starts with the file and names the key or the task.
     """
     try:
-        written = _WrittenSystem.model_validate(given.values)
+        written = WrittenSystem.model_validate(given.values)
         if not written.task and not idle:
             raise InputError(f"task is missing; {_REMEDY}")
         return _check_document(written, given.source, given.folder)
@@ -328,7 +333,7 @@ def keys_of(given: SystemDocument) -> dict[str, tuple[str | int, ...]]:
 
 
 def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[str | int, ...]]]:
-    for name, field in _WrittenSystem.model_fields.items():
+    for name, field in WrittenSystem.model_fields.items():
         kind: Any = field.annotation
         if get_origin(kind) is list:
             for number, entry in enumerate(values.get(name, [])):
@@ -374,7 +379,7 @@ def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
     return f"{where}{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
 
 
-def _check_document(written: _WrittenSystem, source: str, folder: Path) -> System:
+def _check_document(written: WrittenSystem, source: str, folder: Path) -> System:
     accelerators = tuple(_accelerators(written, folder))
     kinds = tuple(dict.fromkeys(accelerator.kind for accelerator in accelerators))
     names = [task.name for task in written.task]
@@ -442,7 +447,7 @@ def _check_distinct(what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator]:
+def _accelerators(written: WrittenSystem, folder: Path) -> Iterable[Accelerator]:
     """Yield the accelerators of a system: ``count`` for each entry of its description.
 
     All have the system's memory constants; those not given are taken from the first accelerator.

@@ -57,6 +57,7 @@ PANELS = {
         "models": "catalogue:models",
         "presets": "catalogue:presets",
         "settings": "catalogue:settings",
+        "schema": "schema:command",
         "support": "catalogue:support",
         "isa": "catalogue:isa",
         "cache": "catalogue:cache",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
@@ -19,6 +19,7 @@ from experiments.sweep.constraints import RESULTS, Constraint, parse_constraint
 from isa.arch import PeArray
 from isa.errors import InputError, suggest_name
 from isa.reading import read_bytes, text_of, toml_of
+from isa.several import Several
 
 MAXIMUM_BYTES = 1 << 20
 _REMEDY = "docs/sweeps.md shows how to write one"
@@ -26,7 +27,7 @@ _REMEDY = "docs/sweeps.md shows how to write one"
 
 _OF_SYSTEMS = {"accelerator", "task"}
 """Keys that every system has and no specification of a sweep has."""
-_SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+_SEVERAL = Several()
 """Accepts one value or a list of values."""
 
 
@@ -65,7 +66,9 @@ _GIVEN_KEYS: dict[str, Any] = {
     )
     for name, one in _GIVEN.items()
 }
-_Specification = create_model("_Specification", __base__=_WrittenSpec, **_OPTIONS, **_GIVEN_KEYS)
+WrittenSpecification = create_model(
+    "WrittenSpecification", __base__=_WrittenSpec, **_OPTIONS, **_GIVEN_KEYS
+)
 _OF_JOINT = ("objective", "limits", "weights")
 """Keys that only a joint sweep has."""
 _KEYS = (
@@ -148,7 +151,7 @@ def parse_spec(text: str, folder: Path = Path(), source: str = "specification") 
             "KEY=VALUE,...' sweeps it"
         )
     try:
-        return _check_written(_Specification.model_validate(values), text, source, folder)
+        return _check_written(WrittenSpecification.model_validate(values), text, source, folder)
     except ValidationError as error:
         raise InputError(f"{source}: {_first_problem(error)}") from error
     except InputError as error:
