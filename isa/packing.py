@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.access import Access, strided
-from isa.arch import IDEAL, Arch, BankedMemory
+from isa.arch import IDEAL, Arch, BankedMemory, words_of
 from isa.instruction import (
     Atoms,
     Blocks,
@@ -413,14 +413,10 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
     """
 
     def operands(command: Command, arch: Arch) -> Operands:
-        words = arch.words
-        if words is None or packed.raw:
+        if arch.words is None or packed.raw:
             return plain.operands(command, arch)
-        # raises the errors of the dense form
-        reads = len(plain.operands(_move_command(command, {}), arch).reads)
-        layouts = packed.layouts(command, arch)
-        found = [access(layout, command.registers, words) for layout in layouts]
-        return Operands(tuple(found[:reads]), tuple(found[reads:]), layouts)
+        plain.operands(_move_command(command, {}), arch)  # raises the errors of the dense form
+        return _find_operands(packed, command, arch)
 
     def semantics(command: Command, machine: Machine) -> None:
         found = unpack_command(command, machine.arch)
@@ -446,6 +442,20 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
         plain, operands=operands, semantics=semantics, cycles=cycles, least=least, packed=packed,
         plain=plain
     )  # fmt: skip
+
+
+def _find_operands(packed: Packed, command: Command, arch: Arch) -> Operands:
+    """Return the operands of a command on packed operands, of which the last is the result."""
+    layouts = packed.layouts(command, arch)
+    *reads, result = [access(one, command.registers, words_of(arch)) for one in layouts]
+    return Operands(tuple(reads), (result,), layouts)
+
+
+def get_legal_operands(command: Command, arch: Arch) -> Operands:
+    """Return the operands of a command that is known to be legal, without checks."""
+    if arch.words is None or (packed := command.instruction.packed) is None or packed.raw:
+        return command.instruction.operands(command, arch)
+    return _find_operands(packed, command, arch)
 
 
 def unpack_command(command: Command, arch: Arch) -> Unpacked | None:

@@ -15,7 +15,7 @@ from isa.access import MAXIMUM_TRANSFER, row_starts, strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Unit, ceil_div
 from isa.ops.dma import side_registers
-from isa.packing import operand_loads
+from isa.packing import get_legal_operands, operand_loads
 from isa.plugins import variant
 
 _SIDES = {unit: side_registers(unit, "sram") for unit in (Unit.LD, Unit.ST)}
@@ -208,7 +208,7 @@ class CommandLoads:
         command = Command(
             0, step.instruction, Unit.EX, False, False, False, False, step.fields, known
         )
-        operands = step.instruction.operands(command, self._arch)
+        operands = get_legal_operands(command, self._arch)
         words = operand_loads(command, operands, self._arch)
         accesses = zip((*operands.reads, *operands.writes), words, strict=True)
         loads = [
