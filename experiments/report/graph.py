@@ -26,11 +26,6 @@ class GraphEdge(Part):
     dtype: Text
     shape: tuple[Count, ...]
 
-    @property
-    def nodes(self) -> list[int]:
-        """Producer and consumer, as far as they are nodes."""
-        return [node for node in (self.producer, self.consumer) if node is not None]
-
 
 Edge = tuple[int, int]
 """Numbers of producer and consumer."""

@@ -20,6 +20,7 @@ from experiments.report.charts.model import (
     BLUE,
     CYCLES,
     ORANGE,
+    ROLES,
     TIME,
     VERMILION,
     BarChart,
@@ -413,32 +414,23 @@ def draw_gantt(axes: Axes, chart: Gantt) -> None:
 
 def draw_memory(axes: Axes, chart: MemoryChart) -> None:
     """Draw a memory map over time: a rectangle for each block of bytes."""
-    from matplotlib.collections import PolyCollection
-
     size, unit = measure([chart.top])
-    for number, (name, style) in enumerate(chart.groups):
-        corners = [
-            [
-                (block.begin, block.address / size),
-                (block.end, block.address / size),
-                (block.end, (block.address + block.size) / size),
-                (block.begin, (block.address + block.size) / size),
-            ]
-            for block in chart.blocks
-            if block.group == number
-        ]
-        axes.add_collection(
-            PolyCollection(
-                corners,
-                facecolors=style.color,
-                edgecolors="white",
-                linewidths=0.4,
-                label=plain(name),
-            )
+    for role, style in ROLES.items():
+        blocks = [block for _, block in chart.blocks if block.role == role]
+        axes.bar(
+            [block.begin for block in blocks],
+            [block.bytes / size for block in blocks],
+            [block.end - block.begin for block in blocks],
+            [block.address / size for block in blocks],
+            align="edge",
+            color=style.color,
+            edgecolor="white",
+            linewidth=0.4,
+            label=role,
         )
     axes.set_xlim(0, chart.total)
     axes.set_ylim(0, chart.top / size)
-    _finish(axes, chart.title, TIME, f"address ({unit})", len(chart.groups))
+    _finish(axes, chart.title, TIME, f"address ({unit})", len(ROLES))
 
 
 def _step(axes: Axes, series: Series, edges: Sequence[float], filled: bool) -> None:

@@ -19,7 +19,6 @@ from experiments.report.charts.model import (
     PARTS,
     PLACES,
     READ,
-    ROLES,
     SKY,
     UNKNOWN,
     WRITTEN,
@@ -27,7 +26,6 @@ from experiments.report.charts.model import (
     Chart,
     ChartSpan,
     Gantt,
-    MapBlock,
     Mark,
     MemoryChart,
     Roofline,
@@ -353,22 +351,13 @@ def memory_chart(report: RunReport) -> MemoryChart | None:
     if found is None:
         return None
     delays = _delays(report)
-    roles = list(ROLES)
     blocks = []
     for block in found.blocks:
         delay = _delay_at(delays, block.begin)
+        shifted = {"begin": block.begin + delay, "end": block.end + delay}
         name = report.layers[block.layer].name if block.layer >= 0 else "no layer"
-        blocks.append(
-            MapBlock(
-                block.begin + delay,
-                block.end + delay,
-                block.address,
-                block.bytes,
-                roles.index(block.role),
-                f"{name}: {block.role}" + (f", tile {block.tile}" if block.tile else ""),
-                block.layer,
-            )
-        )
+        label = f"{name}: {block.role}" + (f", tile {block.tile}" if block.tile else "")
+        blocks.append((label, block.model_copy(update=shifted)))
     note = (
         "Each rectangle is a tensor or a tile, from its first write to its last read. It spans "
         "its lowest to its highest address, so rectangles of tensors with gaps can overlap. "
@@ -382,7 +371,6 @@ def memory_chart(report: RunReport) -> MemoryChart | None:
     return MemoryChart(
         "memory-map",
         "Memory map of the scratchpad over time",
-        tuple(ROLES.items()),
         tuple(blocks),
         _count_cycles(report),
         report.totals.sram_peak_bytes,

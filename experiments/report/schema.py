@@ -483,11 +483,9 @@ class RunReport(Part):
             _check_timeline(self.timeline, self)
         if self.memory is not None:
             self.memory.check(self.totals.cycles, self.totals.sram_peak_bytes, len(self.layers))
-        _expect(
-            "the edges' nodes within the placement",
-            all(node < len(self.placement) for edge in self.edges for node in edge.nodes),
-            True,
-        )
+        ends = [end or 0 for edge in self.edges for end in (edge.producer, edge.consumer)]
+        if max(ends, default=-1) >= len(self.placement):
+            raise ValueError("the edges' nodes are not all within the placement")
         if self.end_to_end is not None:
             _expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
             _expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)

@@ -11,6 +11,7 @@ from experiments.literal import escape_html
 from experiments.report.charts.model import (
     BLACK,
     CYCLES,
+    ROLES,
     TIME,
     BarChart,
     Chart,
@@ -194,8 +195,12 @@ def _roofline(chart: Roofline) -> Figure:
         )
     horizontal = _logarithmic("MACs per byte of DRAM traffic", left, end)
     vertical = _logarithmic("MACs per cycle", bottom, chart.macs_per_cycle * 2)
-    drawn = layout(horizontal, vertical, 400)
-    return {"data": data, "layout": drawn, "layers": True, "named": True}
+    return {
+        "data": data,
+        "layout": layout(horizontal, vertical, 400),
+        "layers": True,
+        "named": True,
+    }
 
 
 def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
@@ -339,11 +344,16 @@ def _memory(chart: MemoryChart) -> Figure:
         "data": [],
         "layout": layout({}, vertical, 320) | {"barmode": "overlay", "showlegend": True},
         "groups": [
-            {"name": name, "color": style.color, "text": style.text} for name, style in chart.groups
+            {"name": name, "color": style.color, "text": style.text}
+            for name, style in ROLES.items()
         ],
         "blocks": {
-            key: [getattr(block, key) for block in chart.blocks]
-            for key in ("begin", "end", "address", "size", "group", "label", "layer")
+            "label": [label for label, _ in chart.blocks],
+            "group": [list(ROLES).index(block.role) for _, block in chart.blocks],
+        }
+        | {
+            key: [getattr(block, key) for _, block in chart.blocks]
+            for key in ("begin", "end", "address", "bytes", "layer")
         },
         "size": size,
     }

@@ -3,7 +3,7 @@
 const LETTER_PIXELS = 6.6; // A letter of a name in a rectangle.
 
 function blockText({ size, blocks }, number) {
-  const [first, bytes] = [blocks.address[number], blocks.size[number]];
+  const [first, bytes] = [blocks.address[number], blocks.bytes[number]];
   const cycles = `cycles ${grouped(blocks.begin[number])} to ${grouped(blocks.end[number])}`;
   const address = `${grouped(bytes)} bytes, addresses ${grouped(first)} to ${grouped(first + bytes - 1)}`;
   return `<b>${escaped(blocks.label[number])}</b><br>${address}<br>${cycles}`;
@@ -22,7 +22,7 @@ function memoryTraces(figure, width) {
     const spans = members.map((number) => [Math.max(blocks.begin[number], from), Math.min(blocks.end[number], to)]);
     const fits = members.map((number, place) => {
       const [begin, end] = spans[place];
-      const high = (blocks.size[number] / size / top) * plot;
+      const high = (blocks.bytes[number] / size / top) * plot;
       return high > 15 && (end - begin) / pixel > LETTER_PIXELS * blocks.label[number].length + 8;
     });
     return {
@@ -32,7 +32,7 @@ function memoryTraces(figure, width) {
       offset: 0,
       width: spans.map(([begin, end]) => Math.max(end - begin, pixel)),
       base: members.map((number) => blocks.address[number] / size),
-      y: members.map((number) => blocks.size[number] / size),
+      y: members.map((number) => blocks.bytes[number] / size),
       text: members.map((number, place) => (fits[place] ? escaped(blocks.label[number]) : "")),
       textposition: fits.map((one) => (one ? "inside" : "none")),
       insidetextanchor: "middle",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from experiments.report.memory import MemoryBlock
+
 BLACK = "#000000"
 ORANGE = "#E69F00"
 SKY = "#56B4E9"
@@ -285,33 +287,15 @@ class Gantt:
 
 
 @dataclass(frozen=True)
-class MapBlock:
-    """Rectangle of a memory map: bytes from ``address`` on in the cycles ``[begin, end)``.
-
-    ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its
-    layer; -1 if none.
-    """
-
-    begin: int
-    end: int
-    address: int
-    size: int
-    group: int
-    label: str
-    layer: int
-
-
-@dataclass(frozen=True)
 class MemoryChart:
-    """Memory map over time: a rectangle for each block of bytes.
+    """Memory map over time: a rectangle for each block of bytes, with its label.
 
-    ``groups`` are the names and styles of the blocks. The highest address on the axis is ``top``.
+    The highest address on the axis is ``top``.
     """
 
     identity: str
     title: str
-    groups: tuple[tuple[str, Style], ...]
-    blocks: tuple[MapBlock, ...]
+    blocks: tuple[tuple[str, MemoryBlock], ...]
     total: int
     top: int
     note: str
