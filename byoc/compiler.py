@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Unpack
 
 from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fit_operations
 from byoc.estimate.bus import DEFAULT_BUS, BusTiming, MemoryBus, bus_of
 from byoc.graph import Graph, Value
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.options import DEFAULTS, CompileOptions, target_of
+from byoc.options import DEFAULTS, CompileKeywords, CompileOptions, target_of
 from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, summary_html
 from byoc.partitioning.partition import Partition, Partitioner
@@ -170,7 +170,7 @@ def compile(
     data: bool = True,
     pool: CompilerPool | None = None,
     progress: Progress = silent,
-    **choices: Any,
+    **choices: Unpack[CompileKeywords],
 ) -> CompiledNetwork:
     """Compile every region of ``package`` for a machine with ``arch``.
 

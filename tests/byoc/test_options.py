@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 import byoc
-from byoc.options import DEFAULTS, NOTHING, OPTIONS, PROGRAM_OPTIONS, CompileOptions, Option
+from byoc.options import (
+    DEFAULTS,
+    NOTHING,
+    OPTIONS,
+    PROGRAM_OPTIONS,
+    CompileKeywords,
+    CompileOptions,
+    Option,
+)
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -55,3 +63,9 @@ def test_other_values_are_refused(option: Option) -> None:
 def test_compile_refuses_what_is_no_option() -> None:
     with pytest.raises(TypeError, match="fusion"):
         byoc.compile(None, Arch(), fusion=True)
+
+
+def test_keywords_are_the_fields_of_the_options() -> None:
+    names = [item.name for item in fields(CompileOptions)]
+    assert [*get_type_hints(CompileKeywords)] == names
+    assert get_type_hints(CompileKeywords) == get_type_hints(CompileOptions)

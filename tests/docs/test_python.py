@@ -26,6 +26,13 @@ WRONG = {
     '"workers"?',
     'dla.compile("a", dla.load_hardware().arch)': 'Argument 1 to "compile" has incompatible type '
     '"str"; expected ',
+    'dla.compile(dla.load_package("a"), dla.load_hardware().arch, strick=True)': "Unexpected "
+    'keyword argument "strick" for "compile"; did you mean "strict"?',
+    'dla.tune("digits-cnn", measurement=3)': 'Unexpected keyword argument "measurement"; did you '
+    'mean "measurements"?',
+    'dla.system("a.toml", polcy="edf")': 'Unexpected keyword argument "polcy"; did you mean '
+    '"policy"?',
+    'dla.advise("digits-cnn", target=3)': 'Unexpected keyword argument "target"; did you mean ',
 }
 
 
