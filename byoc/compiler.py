@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fit_operations
 from byoc.estimate.bus import DEFAULT_BUS, BusTiming, MemoryBus, bus_of
 from byoc.graph import Graph, Value
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.options import DEFAULTS, CompileKeywords, CompileOptions, target_of
+from byoc.options import DEFAULTS, Choices, CompileOptions, Grouped, Schedule, target_of
 from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, summary_html
 from byoc.partitioning.partition import Partition, Partitioner
@@ -159,6 +159,17 @@ def pause_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+class CompileKeywords(TypedDict, total=False):
+    """Keywords of a function for the fields of :class:`CompileOptions`."""
+
+    schedule: Schedule
+    emulate_depthwise: bool
+    grouped: Grouped
+    integer_io: bool
+    strict: bool
+    chosen: Choices
 
 
 def compile(

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from isa.errors import InputError, suggest_name
 
@@ -395,17 +395,6 @@ def _keys() -> str:
 Schedule = Literal["seed", "default"]
 Grouped = Literal["auto", "cpu", "per-group", "native"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-
-
-class CompileKeywords(TypedDict, total=False):
-    """Keywords of a function for the fields of :class:`CompileOptions`."""
-
-    schedule: Schedule
-    emulate_depthwise: bool
-    grouped: Grouped
-    integer_io: bool
-    strict: bool
-    chosen: Choices
 
 
 @dataclass(frozen=True)

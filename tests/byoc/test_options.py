@@ -8,12 +8,12 @@ from typing import Any, get_type_hints
 import pytest
 
 import byoc
+from byoc.compiler import CompileKeywords
 from byoc.options import (
     DEFAULTS,
     NOTHING,
     OPTIONS,
     PROGRAM_OPTIONS,
-    CompileKeywords,
     CompileOptions,
     Option,
 )
