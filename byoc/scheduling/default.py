@@ -211,7 +211,8 @@ def _place_plan(
     found, best = min(zip(plans, rehearsed, strict=True), key=lambda pair: pair[1].cycles)
     choices = _to_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
-    compute = sum(cycles)
+    # Estimates of copies in banked memory may exceed the cycles of their commands.
+    compute = min(sum(cycles), best.computed)
     # The images of a batch share constants, so the bound uses only the layers of the last image.
     image = context.searches[-len({layer.name for layer in context.layers}) :]
     least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)

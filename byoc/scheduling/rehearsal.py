@@ -43,6 +43,12 @@ class Rehearsed(NamedTuple):
     def cycles(self) -> int:
         return max(self.times.ends, default=0)
 
+    @property
+    def computed(self) -> int:
+        """Cycles in which EX computes, with its waits for banks."""
+        pairs = zip(self.steps, self.times.work, strict=True)
+        return sum([work for step, work in pairs if step.unit is Unit.EX])
+
     def layers(self) -> dict[str, int]:
         """Return the cycles by layer; they add up to all cycles (docs/machine.md, section 7).
 

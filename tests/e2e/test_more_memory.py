@@ -15,13 +15,15 @@ from tests.e2e.more_memory import LIMIT, MEMORIES, machines, series
         ("transpose", "nvdla-small-like"),
         ("add", "nvdla-small-like"),
         ("gemm-one-row", "balanced-256"),
+        ("resize", "balanced-64-v5"),
     ],
 )
 def test_more_memory_costs_no_cycles(kind: str, machine: str) -> None:
     """More memory costs no cycles.
 
     Once, a depthwise convolution took 14 % more cycles at 2 MiB than at 128 KiB, and Add 1 % more
-    than at 512 KiB.
+    than at 512 KiB. A resize on v5 took 4 % more at 64 KiB than at 32 KiB, because its search
+    ended at a bound that exceeded its cycles.
     """
     found = series([kind], {machine: machines()[machine]}, MEMORIES[1:])
     costs = sorted((cost for one in found for cost in one.costs()), reverse=True)
