@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
 from byoc.options import load_pins
 from byoc.package.package import load_package
 from byoc.tuning.log import read_log
@@ -24,6 +26,7 @@ from isa.program_file import load as load_program
 from isa.reading import check_file, first_bytes, read_bytes, read_npz, toml_of
 
 MAXIMUM_BYTES = 1 << 20
+MAXIMUM_TRACE_BYTES = 1 << 28
 _SQLITE = b"SQLite format 3"
 _ZIP = b"PK\x03\x04"
 _SPLIT = "dla-split/1"
@@ -40,6 +43,7 @@ _TOML: Mapping[str, Callable[[Path], Any]] = {
 """Readers of a TOML file by a key that only files of one kind have."""
 _ENDINGS: Mapping[str, Callable[[Path], Any]] = {
     ".prog": load_program,
+    ".pftrace": lambda path: _load_trace(path),
     ".jsonl": read_log,
     ".npz": lambda path: read_npz(path, str(path)),
     ".dla": lambda path: load_package(path),
@@ -53,7 +57,8 @@ def load(path: str | Path, cost: str | None = None) -> Any:
 
     - results of a sweep (``.sqlite``): a DataFrame, one row a point; ``cost`` is the name or file
       of a cost table and adds estimates of energy and area;
-    - reports (``.json``): a ``RunReport``, ``SystemReport`` or ``SplitReport``; a timeline: a dict;
+    - reports (``.json``): a ``RunReport``, ``SystemReport`` or ``SplitReport``;
+    - timelines (``.pftrace``): a message ``Trace`` of the package ``perfetto``;
     - ``.dla``: a ``Package``; ``.prog``: a program; ``.npz``: arrays by name;
     - tuning logs (``.jsonl``), a folder of golden cases, a snapshot of ``dla golden snapshot``;
     - TOML files: a machine (``Preset``), system, sweep, schedule (pins) or cost table.
@@ -77,6 +82,14 @@ def load(path: str | Path, cost: str | None = None) -> Any:
     return _load_json(place)
 
 
+def _load_trace(place: Path) -> Any:
+    content = read_bytes(place, MAXIMUM_TRACE_BYTES, "a timeline")
+    try:
+        return Trace.FromString(content)
+    except Exception as error:  # protobuf's DecodeError has no type information to catch it by
+        raise InputError(f"{place}: no timeline, or a damaged one; write it again") from error
+
+
 def _load_toml(place: Path) -> Any:
     content = toml_of(read_bytes(place, MAXIMUM_BYTES, "a TOML file"), str(place))
     reader = next((_TOML[key] for key in _TOML if key in content), None)
@@ -88,8 +101,6 @@ def _load_toml(place: Path) -> Any:
 def _load_json(place: Path) -> Any:
     content = read_saved(place)
     schema = schema_of(content) or ""
-    if isinstance(content, dict) and "traceEvents" in content:
-        return content
     if schema == _SPLIT:
         return validate_report(content, place, SplitReport, _SPLIT, "split report", "dla split")
     reader = system_report if str(schema).startswith("dla-system") else run_report

@@ -66,9 +66,9 @@ WRITTEN: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
         lambda found: isinstance(found, dla.RunReport),
     ),
     "timeline": (
-        "run digits-cnn --json x.json --no-advice --trace t.json",
-        "t.json",
-        lambda found: bool(found["traceEvents"]),
+        "run digits-cnn --json x.json --no-advice --trace t.pftrace",
+        "t.pftrace",
+        lambda found: len(found.packet) > 10,
     ),
     "system": (
         "system system.toml --until 2ms --json s.json",
@@ -108,9 +108,11 @@ def test_other_files_are_rejected(folder: Path) -> None:
     assert dla.load("a.npz")["x"].tolist() == [0, 1, 2]
     Path("x.toml").write_text("a = 1\n", encoding="utf-8")
     Path("x.json").write_text(json.dumps({"schema": "other/1"}), encoding="utf-8")
+    Path("x.pftrace").write_bytes(b"no trace")
     for file, said in (
         ("nothing.json", "nothing.json: no such file"),
         ("x.toml", "x.toml: no machine, system, sweep, schedule or cost table"),
+        ("x.pftrace", "x.pftrace: no timeline, or a damaged one; write it again"),
         ("x.json", "x.json: not a run report of schema dla-run/1"),
     ):
         with pytest.raises(dla.InputError, match=f"^{said}"):
