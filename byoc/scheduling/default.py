@@ -584,7 +584,7 @@ class SearchPool(Generic[Compiled]):
         return self._known[key]
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def sizeless(arch: Arch) -> Arch:
     """Return the machine with a default scratchpad size, equal for machines that differ only in it.
 
