@@ -22,16 +22,12 @@ Window = dict[str, Any]
 
 CONVOLUTIONS: dict[str, Window] = {
     "one column wide": {"kernel": (3, 1), "pads": (1, 0, 1, 0)},
-    "with a halo": {"kernel": (3, 3), "pads": (1, 1, 1, 1)},
-    "with strides and dilations": {
-        "kernel": (2, 3), "pads": (0, 3, 1, 2), "strides": (1, 2), "dilations": (2, 2),
-    },
-    "depthwise": {"kernel": (3, 5), "pads": (1, 2, 1, 2), "group": CHANNELS},
-    "grouped": {"kernel": (2, 4), "pads": (0, 0, 1, 3), "group": 3},
+    "depthwise": {"kernel": (3, 1), "pads": (1, 0, 1, 0), "group": CHANNELS},
+    "grouped": {"kernel": (2, 1), "pads": (0, 0, 1, 0), "group": 3},
 }  # fmt: skip
 POOLS: dict[str, Window] = {
-    "MaxPool": {"kernel": (3, 1), "pads": (1, 0, 1, 0), "strides": (2, 2)},
-    "AveragePool": {"kernel": (2, 3), "pads": (0, 1, 1, 1), "count_include_pad": 1},
+    "MaxPool": {"kernel": (3, 1), "pads": (1, 0, 1, 0), "strides": (2, 1)},
+    "AveragePool": {"kernel": (2, 1), "pads": (0, 0, 1, 0), "count_include_pad": 1},
 }
 
 
