@@ -220,7 +220,9 @@ def _measure_tuned(
 def _command(wanted: Compiling, change: Change, options: CompileOptions) -> str:
     """Return the ``dla run`` command that runs the request's network with a change."""
     given: dict[str, Any] = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
-    given |= {"settings": (*setting_texts(wanted.settings), *change.settings), "options": options}
+    changed = {setting.partition("=")[0] for setting in change.settings}
+    kept = (one for one in setting_texts(wanted.settings) if one.partition("=")[0] not in changed)
+    given |= {"settings": (*kept, *change.settings), "options": options}
     if any(setting.startswith("isa=") for setting in change.settings):
         given["isa"] = None
     return command_of("run", RunRequest(**given))
@@ -300,7 +302,7 @@ def _lines(found: Advice) -> Iterator[str]:
             "ranked by both"
         )
     yield (
-        f"its array and scratchpad take {now.square_millimetres:.3f} mm² and a run "
+        f"array and scratchpad of this machine take {now.square_millimetres:.3f} mm², a run takes "
         f"{now.microjoules:,.1f} µJ; costs are differences from that, estimates without bus and CPU"
     )
     for one in found.faster[:2]:

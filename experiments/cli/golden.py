@@ -39,7 +39,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the corpu
 Levels = Annotated[
     list[str] | None,
     typer.Option(
-        "--level", metavar="L0|L1|L2|L10|networks", help="Record only this level. Repeatable."
+        "--level", metavar="L0|L1|L2|L10|networks", help="Use only cases of this level. Repeatable."
     ),
 ]
 Missing = Annotated[
@@ -50,7 +50,7 @@ Missing = Annotated[
 ]
 Cases = Annotated[
     list[str] | None,
-    typer.Option("--case", metavar="NAME", help="Check only this case. Repeatable."),
+    typer.Option("--case", metavar="NAME", help="Use only this case. Repeatable."),
 ]
 ProgramFile = Annotated[
     Path, typer.Argument(metavar="PROGRAM", help="Program of dla emit, or assembly text.")

@@ -167,10 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's errors for wrong commands and options
             context = getattr(error, "ctx", None)
-            return _fail(
-                f"{error.format_message()} (see "
-                f"{context.command_path if context else 'dla'} --help)"
-            )
+            command = context.command_path if context else "dla"
+            return _fail(f"{error.format_message() or 'no command given'} (see {command} --help)")
         # a bug is neither a difference nor bad input
         return INTERRUPTED if is_interrupted() else _report_bug(error)
 

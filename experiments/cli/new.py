@@ -92,5 +92,6 @@ def write_package(kind: str, name: str, words: Mapping[str, str]) -> None:
     for file, text in made.items():
         write_atomically(folder / file, text)
     say(f"{folder}: {', '.join(made)}")
-    say(f"next: python3 -m pip install -e {folder}, then python3 -m pytest {folder}")
-    say("guide: docs/adding-an-instruction.md, sections 4 to 9")
+    say(f"next: python3 -m pip install pytest -e {folder}, then python3 -m pytest {folder}")
+    sections = {"operator": "section 8", "instruction": "sections 4 to 9"}
+    say(f"guide: docs/adding-an-instruction.md, {sections[kind]}")

@@ -326,8 +326,8 @@ def _print_explanation(found: Explanation, limit: Limit) -> None:
     for text in (
         *(() if found.group is None else (_group_line(found.group),)),
         f"*: {found.why}",
-        f"among all layers {found.estimate:,} cycles were expected of it, and it takes "
-        f"{found.cycles:,}",
+        f"in the whole network, {found.estimate:,} cycles are estimated for the layer, and it "
+        f"takes {found.cycles:,}; the table has estimates of the layer alone",
         *(
             [f"in {found.bank_waits:,} of them EX waits for banks of the scratchpad"]
             if found.bank_waits

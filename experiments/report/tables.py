@@ -317,7 +317,7 @@ def _cycle_lines(report: RunReport) -> Iterator[tuple[str, str]]:
     milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
     yield (
         "cycles",
-        f"{totals.cycles:,}{bound}, {milliseconds:.3f} ms at {report.timing['clock_hz'] / 1e6:g} "
+        f"{totals.cycles:,}{bound}, {milliseconds:.4g} ms at {report.timing['clock_hz'] / 1e6:g} "
         "MHz",
     )
     yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"

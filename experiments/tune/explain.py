@@ -145,8 +145,8 @@ class Explanation:
         dearer = other.estimated_cycles / max(winner.estimated_cycles, 1) - 1
         if dearer < 0:
             return (
-                "another one alone is cheaper; the compiler chose this one by its estimate of the "
-                "whole region"
+                "another tiling has a lower estimate for the layer alone; the compiler chose this "
+                "one by its estimate of the whole region"
             )
         if dearer < SAME:
             return (
@@ -159,10 +159,10 @@ class Explanation:
             "has more tiles": other.tiles / winner.tiles,
         }
         reason = max(reasons, key=lambda name: reasons[name])
-        tail = f": that {reason}" if reasons[reason] > 1.0 else ": that waits for its transfers"
+        cause = reason if reasons[reason] > 1.0 else "waits for its transfers"
         return (
-            f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} more "
-            f"expensive{tail}"
+            f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} higher, "
+            f"because that tiling {cause}"
         )
 
 

@@ -228,6 +228,15 @@ def test_a_run_ends_with_the_two_best_changes(
     assert " fewer cycles: " not in command_line.dla(capsys, "run", "digits-cnn", "--no-advice").out
 
 
+def test_a_command_sets_each_key_once(capsys: Capture) -> None:
+    """A change replaces a setting of the same key."""
+    out = command_line.dla(capsys, "run", "digits-cnn", "--set", "dram_latency=200").out
+    told = [line.split(" ") for line in out.splitlines() if " fewer cycles: " in line]
+    keys = [[word.split("=")[0] for word in line if "=" in word] for line in told]
+    assert ["dram_latency"] in keys
+    assert all(len(one) == len(set(one)) for one in keys)
+
+
 def test_explain_names_the_bound_of_a_layer(capsys: Capture, tmp_path: Path) -> None:
     """The issue's example: the last layer of MobileNetV1 waits for its weights."""
     place = tmp_path / "logits.json"

@@ -213,6 +213,12 @@ def test_missing_and_unreadable_input(capsys: Capture) -> None:
     assert refused(capsys, "run", model, "--input", "given.npy").startswith(expected)
 
 
+@pytest.mark.parametrize("group", ["new", "golden", "rtl"])
+def test_a_group_without_a_command(capsys: Capture, group: str) -> None:
+    found = dla(capsys, group)
+    assert (found.status, found.err) == (2, f"error: no command given (see dla {group} --help)\n")
+
+
 @pytest.mark.parametrize("opset", [8, 1000])
 def test_unsupported_opset(capsys: Capture, opset: int) -> None:
     model = save_tiny(Path())
