@@ -518,8 +518,8 @@ class Convolution(ProductOperator, WindowOperator):
 
     def constants(self) -> ChannelConstants:
         scale = None if self.requantise is None else self.requantise.scales
-        # images of a batch share them
-        same = self.shared or (id(self.bias), id(scale), id(self.weights))
+        # Images of a batch share them. Parts of other shapes may map weights to other lanes.
+        same = self.shared or (id(self.bias), id(scale), id(self.weights), self.output.shape)
         return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)
 
 

@@ -88,6 +88,21 @@ def test_two_convolutions_of_wide_rows() -> None:
     check(convolve(CONVOLUTIONS["one column wide"], twice=True))
 
 
+def test_parts_of_unequal_widths_have_weights_of_their_own() -> None:
+    """Parts of 19 and 20 columns map weights to different lanes, so their weights differ."""
+    builder = ModelBuilder()
+    random = np.random.default_rng(79)
+    real = builder.dequantize(builder.input("x", (1, 15, 2, 79), "int8"), 0.05, 3)
+    weights = builder.weights(random.integers(-127, 128, (15, 15, 3, 1)).astype(np.int8), 0.01)
+    result = builder.node("Conv", real, weights, pads=[1, 0, 1, 0])
+    builder.output(builder.quantize(result, 0.9), "int8")
+    arch = Arch(isa="v5", pe=PeArray(ic=8, oc=32), sram_bytes=512, sram_banks=4)
+    feed = {"x": random.integers(-128, 128, (1, 15, 2, 79)).astype(np.int8)}
+    found = compare(import_model(builder.model()), feed, arch)
+    assert {place.on for place in found.partition.placement} == {"dla"}
+    assert found.mismatches == 0
+
+
 def test_a_convolution_that_fits_is_not_cut() -> None:
     package = convolve(CONVOLUTIONS["one column wide"])
     (region,) = partition_package(package, machine(1 << 16)).regions
