@@ -102,7 +102,7 @@ def test_run_on_an_own_input(user: User) -> None:
 
 
 def test_give_an_open_dimension_a_size(user: User) -> None:
-    own_network(user.folder, shape=("batch", 3, 16, 16))
+    own_network(user.folder, shape=("batch", 3, "rows", 16))
     assert "--shape" in user.fails("dla run mine.onnx")
     assert "0 mismatches" in user.types("dla run mine.onnx --shape image=2,3,16,16")
 
