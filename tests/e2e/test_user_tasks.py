@@ -183,7 +183,10 @@ def test_the_published_schedule(user: User) -> None:
 
 
 def test_estimate_energy(user: User) -> None:
-    assert "energy (estimate)" in user.types("dla run digits-cnn --cost horowitz-45nm")
+    seen = user.types("dla run digits-cnn --cost horowitz-45nm")
+    assert "estimates without bus and CPU" in seen
+    seen = user.types("dla run digits-cnn --cost horowitz-45nm --summary")
+    assert "energy (estimate)" in seen
 
 
 def test_why_this_tiling(user: User) -> None:
