@@ -8,9 +8,9 @@ from byoc.operators.forms import Reading
 from byoc.operators.operator import Operator
 from byoc.operators.registry import get_built_in_families
 
-MOST_ALONE = 1
+MOST_ALONE = 2
 """Questions of the operators' base that one family alone answers."""
-MOST_ASKED = 17
+MOST_ASKED = 18
 """Questions that the operators' base asks in all; what is declared as data does not count."""
 
 

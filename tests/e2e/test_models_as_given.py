@@ -306,6 +306,6 @@ def test_what_the_reference_evaluator_makes_otherwise_is_its_own() -> None:
     """It makes a result without elements; the model's shapes are right."""
     with pytest.raises(
         InputError,
-        match=r"onnx's reference evaluator makes 'scale_9' of shape .*; use --host onnxruntime",
+        match=r"onnx's reference evaluator makes 'scale_9' of shape .*; use host=",
     ):
         experiments.run(CASES / "reference_shape.onnx", host="reference")

@@ -236,7 +236,7 @@ def test_operators_of_the_default_resolver_run(
     assert kind in {place.node.split(":")[0] for place in report.placement if place.on == "dla"}
     message = (
         rf"operator {kind}, version \d: LiteRT's reference kernels .* "
-        "use --set numerics=onnxruntime"
+        r"use settings=\{"
     )
     with pytest.raises(InputError, match=message):
         inference.run(path, settings=["numerics=fixed"])

@@ -79,7 +79,7 @@ def test_files_that_do_not_fit(arrays: dict[str, np.ndarray], message: str, tmp_
     file = _saved(tmp_path / "wrong.npz", **arrays)
     with pytest.raises(InputError) as caught:
         run("digits-cnn", accuracy=file)
-    assert str(caught.value).startswith(f"--accuracy {file}: {message}")
+    assert str(caught.value).startswith(f"accuracy {file}: {message}")
 
 
 def test_the_first_output_of_several_is_judged(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_the_grid_is_run_when_it_is_wanted(tmp_path: Path, monkeypatch: pytest.M
     assert explored(spec, tmp_path / "a.sqlite", 3, grid=True).comparison is not None
     monkeypatch.setattr("experiments.explore.exploring.LARGEST_GRID", 53)
     with pytest.raises(
-        InputError, match="--grid: the axes have 54 combinations; at most 53 can be compared"
+        InputError, match="grid=True: the axes have 54 combinations; at most 53 can be compared"
     ):
         explored(spec, tmp_path / "a.sqlite", 3, grid=True)
 

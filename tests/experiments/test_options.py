@@ -74,6 +74,7 @@ def test_places_are_named_by_their_options(capsys: pytest.CaptureFixture[str]) -
 KNOWN = {
     "emulate_depthwise": {
         "byoc/options.py",  # declares it
+        "byoc/compiler.py",  # types it as a keyword; a test compares it with the declaration
         "byoc/operators/convolution.py",  # act on it
         "experiments/golden/catalogue.py",  # records v1 with it
         "experiments/repro/claims.py",  # tells a published scenario by it

@@ -360,7 +360,7 @@ def test_an_exploration_of_several_networks_finds_the_machine_of_a_pivot(
 
 def test_objectives_of_an_exploration_of_several_networks() -> None:
     with pytest.raises(
-        InputError, match=r"^--objectives: cycles is a figure of one network; choose two of ms, ips"
+        InputError, match=r"^objectives: cycles is a figure of one network; choose two of ms, ips"
     ):
         explore(QUESTION, objectives="cycles,mm2")
     networks = {"networks": ["digits-cnn", "micro-speech"]}
