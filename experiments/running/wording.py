@@ -38,6 +38,8 @@ class Keyword(NamedTuple):
         if self.parse is not None and "=" in word:
             with suppress(InputError):
                 return f"{self.name}={self.parse([word])}"
+            key, _, value = word.partition("=")  # a placeholder, as in --fix NAME=VALUE
+            return f"{self.name}={{{key!r}: {value}}}"
         if word in self.values:
             return f"{self.name}={word!r}"
         state = "" if self.state is None else f"={self.state}"
