@@ -152,13 +152,12 @@ def _import_only(
     origin: str,
     progress: Progress,
 ) -> Package:
-    """Import the only model in the list ``handed`` and return its package.
-
-    It is removed from the list so that its memory can be freed.
-    """
+    """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
     file = handed.pop()
-    check_operators(model := widen(file))
-    given, named, shapes = model, shapes, set_batch(file, shapes)
+    model = given = widen(file)
+    check_operators(model)
+    named = shapes
+    shapes = set_batch(file, named)
     facts: dict[str, Any] = {
         "opened": tuple(name for name in shapes if name not in named),
         "widened": model is not file,
@@ -176,8 +175,9 @@ def _import_only(
         prepared = apply(report_each(steps, f"preparing {name}", progress), model)
         if is_quantised(prepared):
             package = _import_quantised(file, model, prepared, steps, name, seed, facts)
-            choose = partial(_choose_precision, file, package, shapes, name, seed, facts)
-            return package if model is file else choose()
+            if model is not file:
+                package = _choose_precision(file, package, shapes, name, seed, facts)
+            return package
         samples = _Samples(
             lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
             partial(_tell_sample, progress, name, _count_samples(calibration)),

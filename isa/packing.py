@@ -445,7 +445,7 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
 
 
 def _find_operands(packed: Packed, command: Command, arch: Arch) -> Operands:
-    """Return the operands of a command on packed operands, of which the last is the result."""
+    """Return the operands of a packed command; its last layout is that of the result."""
     layouts = packed.layouts(command, arch)
     *reads, result = [access(one, command.registers, words_of(arch)) for one in layouts]
     return Operands(tuple(reads), (result,), layouts)

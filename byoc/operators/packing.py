@@ -132,7 +132,7 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
 
 
 def _is_small_image(shape: tuple[int, ...]) -> bool:
-    """Return whether a shape is that of one image of at most :data:`NARROW` channels."""
+    """Return whether a shape has a batch of 1 and at most :data:`NARROW` channels."""
     return len(shape) >= 3 and shape[0] == 1 and shape[1] <= NARROW
 
 

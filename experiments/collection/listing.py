@@ -177,7 +177,7 @@ def _state(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 
 def _read(path: Path, name: str, root: Path) -> SavedFile:
-    """Return the entry of one file, whatever it contains."""
+    """Read a file and return its entry; a damaged or foreign file gives a :class:`FaultyFile`."""
     modified = max((times[-1] for times in _state(path)), default=0)
     about: dict[str, Any] = {"file": name, "modified": modified}
     try:

@@ -74,7 +74,7 @@ def lay_out(nodes: int, edges: Sequence[Edge]) -> GraphLayout:
 
 
 class _Lanes:
-    """Lanes of the graph, with what takes each of their columns."""
+    """Record of the nodes and lines that take each column of each lane of the graph."""
 
     def __init__(self) -> None:
         self._taken: dict[tuple[int, int], int] = {}

@@ -57,7 +57,9 @@ class PerfettoTrace:
         arguments: Mapping[str, Any] | None = None,
         flows: tuple[Iterable[int], Iterable[int]] = ((), ()),
     ) -> None:
-        """Add a slice; slices of a track follow one another, or lie in the one added before.
+        """Add a slice to a track.
+
+        It starts after the end of the track's previous slice, or lies within that slice.
 
         ``flows`` are the numbers of the flows that leave the slice, and of those that end in it.
         """

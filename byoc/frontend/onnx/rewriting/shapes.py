@@ -86,7 +86,9 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
 def set_batch(
     model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Return ``shapes`` with a batch of 1 for each input of which only the first dimension is open.
+    """Add a shape with a batch of 1 to ``shapes`` for each input with an open first dimension.
+
+    All other dimensions of such an input are known.
 
     An input whose open dimension has the same name as that of an input in ``shapes`` gets the same
     number.
