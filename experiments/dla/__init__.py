@@ -16,10 +16,28 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
-from pathlib import Path
-from typing import TYPE_CHECKING
+
+
+def _end_at_once() -> None:
+    """Let the system end the command ``dla`` on Ctrl-C while it is imported.
+
+    There is nothing to clean up yet. Other programs that import this package keep their signal
+    handlers.
+    """
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    command = name in ("dla", "dla.exe", "dla-script.py") or (
+        name == "-m" and sys.orig_argv[1:3] == ["-m", "dla"]
+    )
+    if command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+_end_at_once()  # before all other imports, which take longer
+
+from importlib.machinery import PathFinder  # noqa: E402
+from importlib.util import module_from_spec  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING  # noqa: E402
 
 _BEHIND = ("isa", "byoc", "dla_sim", "experiments")
 """The packages in import order: each after the packages that it imports."""
@@ -63,23 +81,8 @@ def _claim() -> None:
         spec.loader.exec_module(module)
 
 
-def _end_at_once() -> None:
-    """Let the system end the command ``dla`` on Ctrl-C while it is imported.
-
-    There is nothing to clean up yet. Other programs that import this package keep their signal
-    handlers.
-    """
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    command = name in ("dla", "dla.exe", "dla-script.py") or (
-        name == "-m" and sys.orig_argv[1:3] == ["-m", "dla"]
-    )
-    if command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 if __name__ != "dla":
     raise ImportError(f"{__name__} is installed as dla; write 'import dla'")
-_end_at_once()
 _claim()
 
 if TYPE_CHECKING:

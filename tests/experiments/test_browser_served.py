@@ -107,6 +107,8 @@ def test_the_page_says_when_the_server_has_ended(chromium: Browser, results: Pat
         chromium.visit(server.address)
     chromium.wait("document.getElementById('state').textContent !== ''")
     assert "dla serve does not answer" in chromium.find("#state")[0].text
+    chromium.visit("about:blank")  # the page would go on to ask
+    assert all("CONNECTION_REFUSED" in message for message in chromium.errors())
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
