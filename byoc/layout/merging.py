@@ -41,20 +41,31 @@ _Moves: TypeAlias = "tuple[int, tuple[_Move, ...]]"
 """Bytes of a tensor and the pieces that write it."""
 
 
+class _Composed(NamedTuple):
+    """Origins of a tensor's bytes, and the numbers ``read`` that its sources had before.
+
+    Tensors of which no byte is read are no sources: an image of a batch needs no other image, which
+    may be computed later.
+    """
+
+    read: tuple[int, ...]
+    origins: Origins
+
+
 @dataclass(frozen=True)
 class MoveContext:
     """Constraints on the merging of copies of tensors.
 
     ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete;
     ``word``, bytes of a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the
-    model's tensors; ``composed``, the origins of bytes that were composed before.
+    model's tensors; ``composed``, results of earlier compositions.
     """
 
     layouts: Mapping[str, Layout]
     word: int
     fits: Callable[[Operator], bool]
     shapes: Mapping[str, tuple[int, ...]]
-    composed: dict[_Moves, Origins | None] = field(default_factory=dict)
+    composed: dict[_Moves, _Composed | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -218,12 +229,12 @@ class _Move(NamedTuple):
 
 
 def _compose(
-    tensor: _Tensor, merges: Mapping[str, Merge], composed: dict[_Moves, Origins | None]
+    tensor: _Tensor, merges: Mapping[str, Merge], composed: dict[_Moves, _Composed | None]
 ) -> ByteMap | None:
     """Return the byte map of a tensor from unmerged tensors.
 
-    Return None if some byte is never written. ``composed`` caches the origins of bytes, because
-    many tensors of a region are moved alike.
+    Return None if some byte is never written. ``composed`` caches results, because many tensors of
+    a region are moved alike.
     """
     numbers: dict[str, int] = {}
     moves = list[_Move]()
@@ -240,11 +251,14 @@ def _compose(
     key = tensor.size, tuple(moves)
     if key not in composed:
         composed[key] = _find_origins(*key)
-    origins = composed[key]
-    return None if origins is None else ByteMap(tuple(numbers), origins)
+    composition = composed[key]
+    if composition is None:
+        return None
+    sources = tuple(numbers)
+    return ByteMap(tuple(sources[number] for number in composition.read), composition.origins)
 
 
-def _find_origins(size: int, moves: tuple[_Move, ...]) -> Origins | None:
+def _find_origins(size: int, moves: tuple[_Move, ...]) -> _Composed | None:
     """Return the origins of a tensor's bytes, or None if some byte is never written."""
     source = np.full(size, _UNKNOWN, np.int32)
     byte = np.zeros(size, np.int64)
@@ -252,15 +266,22 @@ def _find_origins(size: int, moves: tuple[_Move, ...]) -> Origins | None:
         sources = piece.view_targets(source)
         bytes_read = piece.view_targets(byte)
         if past is not None:
-            renumbered = np.array([*numbers, CONSTANT], np.int32)
-            sources[...] = renumbered[piece.view_sources(past.source)]
+            numbered = np.array([*numbers, CONSTANT], np.int32)
+            sources[...] = numbered[piece.view_sources(past.source)]
             bytes_read[...] = piece.view_sources(past.byte)
             continue
         sources[...] = number
         bytes_read[...] = (
             value if number == CONSTANT else piece.source_positions().reshape(sources.shape)
         )
-    return None if (source == _UNKNOWN).any() else Origins(source, byte)
+    if (source == _UNKNOWN).any():
+        return None
+    is_read = np.zeros(source.max(initial=0) + 2, np.bool_)
+    is_read[source] = True  # CONSTANT is the last index
+    read = np.flatnonzero(is_read[:-1])
+    renumbered = np.full(len(is_read), CONSTANT, np.int32)
+    renumbered[read] = np.arange(len(read))
+    return _Composed(tuple(read.tolist()), Origins(renumbered[source], byte))
 
 
 def _operations(

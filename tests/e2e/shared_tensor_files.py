@@ -426,7 +426,8 @@ class WideWriter(Writer):
         """Add a softmax over the last axis or the channels."""
         source = self.source()
         if source is not None and source.array.size <= LARGEST_SOFTMAX:
-            self.unit("Softmax", (source,), axis=int(self.pick(-1, -1, 1)))
+            axis = int(self.pick(-1, -1, 1))
+            self.unit("Softmax", (source,), axis=min(axis, source.array.ndim - 1))
 
 
 def _value(tensor: Integers, suffix: str = "") -> onnx.ValueInfoProto:
