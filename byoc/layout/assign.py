@@ -90,13 +90,13 @@ def _input_layout(region: RegionTensors, name: str, consumers: Sequence[Operator
     """
     default = region.default(name)
     preferred = region.preferred.get(name)
-    if all(one.traits.moves for one in consumers):
-        dense = region.dense(default.elements)
-        if compute_storing_cost(region, name, dense, consumers) < compute_storing_cost(
-            region, name, default, consumers
-        ):
+    allowed = boundary_layouts(region.shapes[name], region.atom)
+    dense = region.dense(default.elements)
+    if dense in allowed and all(one.traits.moves for one in consumers):
+        costs = [compute_storing_cost(region, name, one, consumers) for one in (dense, default)]
+        if costs[0] < costs[1]:
             return dense
-    if preferred is None or preferred in boundary_layouts(region.shapes[name], region.atom):
+    if preferred is None or preferred in allowed:
         return preferred or default
     return default._replace(atom=preferred.atom)
 

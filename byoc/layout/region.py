@@ -118,8 +118,15 @@ def pack_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
 
 
 def compute_stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory) -> tuple[int, ...]:
-    """Return the shape of a tensor in memory: the model's shape in ideal memory."""
-    return shape if memory == IDEAL else layout.stored
+    """Return the shape of a region input or output in memory: the model's shape in ideal memory.
+
+    Raises AssertionError if the shape would not tell the host the ``layout``.
+    """
+    if memory == IDEAL:
+        return shape
+    if boundary_layout(shape, layout.stored) != layout:
+        raise AssertionError(f"{layout.stored} does not identify the layout {layout} of {shape}")
+    return layout.stored
 
 
 def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
