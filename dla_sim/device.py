@@ -1,7 +1,8 @@
 """The device: executes programs on data and counts their cycles.
 
-It first computes all times and then executes the commands in that order. The result of a run is a
-:class:`Trace`: when every command ran, and the cause of every cycle.
+It first computes all times, once per program because they do not depend on data, and then executes
+the commands in that order. The result of a run is a :class:`Trace`: when every command ran, and the
+cause of every cycle.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ There are two with identical results: ``dla_sim.engine.times.compute_times``, th
 class LoadedProgram:
     """A program prepared for a device.
 
-    It holds no results: every run computes times and data again.
+    It holds what does not depend on data, the trace included. Every run computes data again.
 
     ``effects[i]`` executes command i on the memories: its kernel, or its semantics.
     """
@@ -175,6 +176,30 @@ class LoadedProgram:
     workload: Workload
     effects: tuple[Kernel, ...]
     memory: SystemMemory
+    engine: Engine
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Trace of every run.
+
+        Raises:
+            DeadlockError: the program waits for a token that is never pushed (an InputError).
+            HazardError: two executing commands collide because a token is missing (an InputError).
+        """
+        times = self.engine(self.workload)
+        causes = explain(self.workload, times)
+        self.prepared.footprints.check(times)
+        return Trace(self.prepared, self.workload, times, causes)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Commands in order of completion.
+
+        Executing them one by one in this order equals reading at the start and writing at the end,
+        because the check of hazards has passed: no other command writes an operand of an executing
+        command. The same check makes the order within a cycle, which is by unit, irrelevant.
+        """
+        return tuple(completion_order(self.workload, self.trace.times))
 
 
 class Device:
@@ -249,11 +274,9 @@ class Device:
         loaded = self.load(program)
         if not timing_only:
             check_inputs(program.inputs, inputs)
-        times = self._engine(loaded.workload)
-        causes = explain(loaded.workload, times)
-        loaded.prepared.footprints.check(times)
-        outputs = {} if timing_only else self._execute(loaded, program, inputs, times)
-        return Execution(outputs, Trace(loaded.prepared, loaded.workload, times, causes))
+        trace = loaded.trace
+        outputs = {} if timing_only else self._execute(loaded, program, inputs)
+        return Execution(outputs, trace)
 
     def _load(self, program: Program) -> LoadedProgram:
         prepared = prepare(program)
@@ -264,21 +287,13 @@ class Device:
             Workload(prepared.demands, self.timing),
             tuple(self._kernels.kernel_for(command.instruction.mnemonic) for command in commands),
             SystemMemory(program, operands),
+            self._engine,
         )
 
     def _execute(
-        self,
-        loaded: LoadedProgram,
-        program: Program,
-        inputs: Mapping[str, NDArray[Any]],
-        times: CommandTimes,
+        self, loaded: LoadedProgram, program: Program, inputs: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:
-        """Apply the effects of commands in order of completion.
-
-        This equals reading at the start and writing at the end, because the check of hazards has
-        passed: no other command writes an operand of an executing command. The same check makes the
-        order within a cycle, which is by unit, irrelevant.
-        """
+        """Apply the effects of commands in order of completion; return the output tensors."""
         memory = loaded.memory
         memory.reset()
         for tensor in program.inputs:
@@ -288,8 +303,7 @@ class Device:
         sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
         machine = Machine(self.arch, sram, memory.data)
         commands = prepared.commands
-        order = completion_order(loaded.workload, times)
-        for number in report_each(order, f"simulating {program.name}", self._progress):
+        for number in report_each(loaded.order, f"simulating {program.name}", self._progress):
             carry_out(effects[number], commands[number], machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dla_sim.device import Device, Trace
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, BusArbiter
-from dla_sim.engine.times import CommandTimes, completion_order
+from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import LD, ST, UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
 from dla_sim.prepared import check_inputs, scratchpad
@@ -330,7 +330,7 @@ class Playback:
         self._effects = loaded.effects
         self._commands = loaded.prepared.commands
         self._end = trace.times.end
-        self._order = completion_order(loaded.workload, trace.times)
+        self._order = loaded.order
         self._position = 0
 
     def find_next(self, until: int) -> int | None:
