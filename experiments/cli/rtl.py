@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from byoc.options import CompileOptions
 from experiments.cli import golden, options, results
 from experiments.literal import say
-from experiments.running.given import Given, MachineChoice
+from experiments.running.given import MachineChoice
 from isa.errors import InputError
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset
     from experiments.rtl.windows import RunWindow
-    from isa.program import Program
-    from isa.progress import Progress
 
 app = typer.Typer(
     help="Build the machine as hardware, compare it with the simulator, and show its waves.",
@@ -28,14 +25,6 @@ app = typer.Typer(
 MAXIMUM_VERILOG = 1 << 26
 """Maximum size of a Verilog file, in bytes."""
 
-Network = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[MODEL]",
-        help="Network whose commands are measured.",
-        autocompletion=options.offer_models,
-    ),
-]
 BuildFolder = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="DIR", help="Write the files to this folder."),
@@ -147,67 +136,35 @@ def synth(
 @app.command("ports")
 @options.limit_command
 @options.expand_options
-def ports(
-    hardware: MachineChoice,
-    choices: CompileOptions,
-    model: Network = None,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    csv: options.Csv = None,
-) -> None:
-    """List the scratchpad ports of a machine, or those that a network's commands need."""
+def ports(hardware: MachineChoice, json: options.Json = None, csv: options.Csv = None) -> None:
+    """List the scratchpad ports of a machine, and the operands that each transfers."""
     from experiments.report.terminal import plain_table, report_console
-    from isa.arch import BankedMemory, IdealMemory
+    from experiments.rtl import word_ports
+    from isa.arch import BankedMemory
 
     machine = _machine(hardware)
-    with options.stages() as progress:
-        programs = None if model is None else _programs(model, machine, choices, seed, progress)
-    list_ports = {IdealMemory: _byte_ports, BankedMemory: _word_ports}[type(machine.arch.memory)]
-    listed = list_ports(machine, programs)
-    results.write_tables(json, csv, listed.document, listed.rows)
+    if isinstance(machine.arch.memory, BankedMemory):
+        rows = word_ports.port_rows(machine)
+        document = word_ports.ports_json(machine)
+        lines = word_ports.summary_lines(machine)
+    else:
+        _require()
+        from experiments.rtl import memory_ports
+
+        found = memory_ports.hardware_ports(machine)
+        rows = memory_ports.port_rows(found)
+        document = memory_ports.ports_json(machine, found)
+        lines = memory_ports.summary_lines(machine, found)
+    results.write_tables(json, csv, document, rows)
     texts = ("instruction", "operand", "access", "owner", "port", "slots")
-    columns = (
-        (name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0]
-    )
+    columns = ((name.replace("_", " "), "fold" if name in texts else "right") for name in rows[0])
     cells = (
         [value if isinstance(value, str) else f"{value:,}" for value in row.values()]
-        for row in listed.rows
+        for row in rows
     )
     report_console().print(plain_table(*columns, rows=cells))
-    for line in listed.lines:
+    for line in lines:
         say(line)
-
-
-class _Listed(NamedTuple):
-    """Listing of scratchpad ports as table rows, as text lines below the table, and as JSON."""
-
-    rows: list[dict[str, Any]]
-    lines: list[str]
-    document: dict[str, Any]
-
-
-def _byte_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
-    _require()
-    from experiments.rtl import memory_ports
-
-    found = memory_ports.hardware_ports(machine)
-    rows = memory_ports.port_rows(found)
-    lines = list(memory_ports.summary_lines(machine, found))
-    if programs is not None:
-        rows = memory_ports.stream_rows(memory_ports.streams(programs))
-        lines.append(memory_ports.format_needs(memory_ports.compute_needs(programs)))
-    return _Listed(rows, lines, memory_ports.ports_json(machine, found, programs))
-
-
-def _word_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
-    from experiments.rtl import word_ports
-
-    rows = word_ports.port_rows(machine)
-    lines = list(word_ports.summary_lines(machine))
-    if programs is not None:
-        rows = word_ports.stream_rows(word_ports.streams(programs, machine.timing))
-        lines.append(word_ports.format_waits(word_ports.compute_waits(programs, machine.timing)))
-    return _Listed(rows, lines, word_ports.ports_json(machine, programs))
 
 
 @app.command("check")
@@ -317,25 +274,6 @@ def _require() -> None:
     from experiments.extras import require_amaranth
 
     require_amaranth()
-
-
-def _programs(
-    model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress
-) -> list[Program]:
-    """Compile a network and return the programs of its regions.
-
-    Raise InputError if no node runs on the accelerator.
-    """
-    from byoc.compiler import compile as compile_network
-    from experiments.running.network import load
-
-    network = load(Given(model, seed=seed), progress)
-    progress(f"compiling {network.name}")
-    compiled = compile_network(network.package, machine.arch, choices, timing=machine.timing)
-    programs = list(compiled.programs.values())
-    if not programs:
-        raise InputError(f"{network.name}: no node runs on the DLA; 'dla partition' says why")
-    return programs
 
 
 def _modules(replacing: list[Path] | None) -> dict[str, str]:

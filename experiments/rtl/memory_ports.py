@@ -1,4 +1,4 @@
-"""Scratchpad ports of the hardware, and the bandwidth that a network needs."""
+"""Scratchpad ports of the hardware, with the operands that each transfers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import UnusedElaboratable
 
-from dla_sim.memory import count_crowds
-from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.rtl.building import Library
 from dla_sim.rtl.dma import DmaUnit
@@ -19,10 +17,8 @@ from dla_sim.rtl.ex.engines import engines
 from dla_sim.rtl.parameters import Configuration, limits_of
 from dla_sim.rtl.ports import CommandView, ReadPort, WritePort
 from experiments.rtl.hardware import is_pipelined
-from isa.access import Access
-from isa.instruction import BYTES, INT8, INT32, Command, ElementType, Instruction, Unit
+from isa.instruction import BYTES, INT8, INT32, ElementType, Instruction, Unit
 from isa.ops.dma import side_registers
-from isa.program import Program
 
 SCHEMA = "dla-rtl-ports/1"
 _TYPES = {
@@ -31,6 +27,7 @@ _TYPES = {
     "EX_OUTPUT_ADDRESS": ("outputs", 0),
 }
 _ELEMENT_BYTES = {INT8: 1, BYTES: 1, INT32: 4}
+_LIMITS = ("sram_read_bytes", "sram_write_bytes", "bank_ports")
 Port = ReadPort | WritePort
 
 
@@ -140,104 +137,6 @@ def merge_ports(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) 
     return {width: widths.count(width) for width in sorted(set(widths), reverse=True)}
 
 
-class ByteStream(NamedTuple):
-    """Scratchpad traffic of one operand of a command: its bytes, compute cycles and banks.
-
-    Each byte counts once. ``banks`` is the number of banks that the operand spans.
-    """
-
-    instruction: str
-    operand: str
-    access: str
-    nbytes: int
-    cycles: int
-    banks: int
-
-
-class Needs(NamedTuple):
-    """Bandwidth and ports with which no command of a network ever waits for the scratchpad."""
-
-    sram_read_bytes: int
-    sram_write_bytes: int
-    bank_ports: int
-
-
-def streams(programs: Iterable[Program]) -> Iterator[ByteStream]:
-    """Yield the scratchpad traffic of every EX operand that transfers at least one byte."""
-    for program in programs:
-        arch = program.arch
-        bank_bytes = arch.sram_bytes // arch.sram_banks
-        found = prepare(program)
-        for command, operands in zip(found.commands, found.operands, strict=True):
-            if command.instruction.unit is not Unit.EX:
-                continue
-            cycles = command.instruction.cycles(command, arch)
-            for access, accesses in (("read", operands.reads), ("write", operands.writes)):
-                for name, one in zip(_name_operands(command, accesses), accesses, strict=True):
-                    if one.total:
-                        banks = (one.end - 1) // bank_bytes - one.address // bank_bytes + 1
-                        yield ByteStream(
-                            command.instruction.mnemonic, name, access, one.total, cycles, banks
-                        )
-
-
-def _name_operands(command: Command, accesses: Sequence[Access]) -> list[str]:
-    """Return the name of each operand's address register, each used once if possible.
-
-    A second part of an operand has the register of the first.
-    """
-    left = [name for name in command.instruction.registers if name.endswith("_ADDRESS")]
-    names: list[str] = []
-    for access in accesses:
-        name = next(
-            (name for name in left if command[name] == access.address), names[-1] if names else ""
-        )
-        names.append(name)
-        left = [other for other in left if other != name]
-    return names
-
-
-def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
-    """Return a table row of scratchpad bandwidths per instruction and operand.
-
-    A row has the mean and maximum bytes per compute cycle, and the most banks of a stream.
-    """
-    groups: dict[tuple[str, str, str], list[ByteStream]] = {}
-    for one in found:
-        groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
-    return [
-        {
-            "instruction": instruction, "operand": operand, "access": access, "streams": len(group),
-            "bytes": sum(one.nbytes for one in group), "cycles": sum(one.cycles for one in group),
-            "mean": round(
-                sum(one.nbytes for one in group) / max(1, sum(one.cycles for one in group)), 3
-            ),
-            "most": max(-(-one.nbytes // max(1, one.cycles)) for one in group),
-            "banks": max(one.banks for one in group),
-        }
-        for (instruction, operand, access), group in sorted(groups.items())
-    ]  # fmt: skip
-
-
-def compute_needs(programs: Iterable[Program]) -> Needs:
-    """Return the least scratchpad bandwidths and bank ports with which no command waits.
-
-    No wait means x = 0 in docs/machine.md, section 5.
-    """
-    least = Needs(0, 0, 1)
-    for program in programs:
-        found = prepare(program)
-        crowd = int(count_crowds(found.commands, found.operands, program.arch).max(initial=1))
-        demands = found.demands
-        computes = demands.compute > 0
-        reads, writes = (
-            int((-(-moved[computes] // demands.compute[computes])).max(initial=0))
-            for moved in (demands.reads, demands.writes)
-        )
-        least = Needs(*map(max, least, (reads, writes, crowd)))
-    return least
-
-
 def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
     """Yield text lines with the ports that the scratchpad must offer per cycle.
 
@@ -258,35 +157,19 @@ def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
         "each"
     )
     bank_bytes = arch.sram_bytes // arch.sram_banks
-    limits = (f"{name} = {getattr(timing, name)}" for name in Needs._fields)
+    limits = (f"{name} = {getattr(timing, name)}" for name in _LIMITS)
     yield (
         f"{arch.sram_banks} banks of {bank_bytes:,} bytes; the machine counts with "
         f"{', '.join(limits)}"
     )
 
 
-def format_needs(found: Needs) -> str:
-    """Format the bandwidth and ports that a network needs as a sentence."""
-    parts = (f"{name} = {value}" for name, value in found._asdict().items())
-    return f"no command waits for the scratchpad with {', '.join(parts)}"
-
-
-def ports_json(
-    hardware: Preset, found: Sequence[Ports], programs: Sequence[Program] | None
-) -> dict[str, Any]:
-    """Return scratchpad ports and a network's needs as JSON values.
-
-    ``network`` is None without programs.
-    """
+def ports_json(hardware: Preset, found: Sequence[Ports]) -> dict[str, Any]:
+    """Return the scratchpad ports of the hardware as JSON values."""
     lanes = {
         side: _lanes(merge_ports(_engines(found), kind))
         for side, kind in (("read", ReadPort), ("write", WritePort))
     }
-    network = (
-        None
-        if programs is None
-        else {"streams": stream_rows(streams(programs)), **compute_needs(programs)._asdict()}
-    )
     return {
         "schema": SCHEMA,
         "machine": {
@@ -295,7 +178,6 @@ def ports_json(
         },
         "ports": port_rows(found),
         "ex": lanes,
-        "network": network,
     }
 
 

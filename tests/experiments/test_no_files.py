@@ -39,7 +39,7 @@ COMMANDS = {
     "golden list": "corpus", "golden snapshot": "tiny.onnx",
     "golden diff": "default preset=balanced-256 --model tiny.onnx",
     "golden export": "tiny.prog --output made",
-    "rtl build": "--output made", "rtl synth": "", "rtl ports": "tiny.onnx", "rtl check": "corpus",
+    "rtl build": "--output made", "rtl synth": "", "rtl ports": "", "rtl check": "corpus",
     "rtl case": "tiny.prog --output made", "rtl waves": "tiny.prog --cycles 1:2 --output made.vcd",
 }  # fmt: skip
 """The words of every command that reads files, where all of them are given."""

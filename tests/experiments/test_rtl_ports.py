@@ -8,17 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from byoc.compiler import compile as compile_network
-from dla_sim.engine.workload import Workload
-from dla_sim.prepared import prepare
 from dla_sim.presets import load_preset
 from dla_sim.rtl.ports import ReadPort, WritePort
-from dla_sim.timing import Timing
 from experiments.cli.main import main
 from experiments.rtl import memory_ports
-from experiments.running.network import load_network
 from isa.instruction import Unit
-from isa.program import Program
 from isa.variants import VARIANTS
 
 BALANCED = load_preset("balanced-64")
@@ -32,11 +26,6 @@ def rate(instruction: str, operand: str, access: str) -> list[int]:
         for row in memory_ports.port_rows(FOUND)
         if (row["instruction"], row["operand"], row["access"]) == (instruction, operand, access)
     ]
-
-
-def programs() -> list[Program]:
-    package = load_network("digits-cnn").package
-    return list(compile_network(package, BALANCED.arch).programs.values())
 
 
 @pytest.mark.parametrize(
@@ -86,40 +75,7 @@ def test_engines_share_lanes_widest_with_widest() -> None:
     assert memory_ports.merge_ports([one, other], WritePort) == {9: 9}
 
 
-def test_rates_of_a_network_by_hand() -> None:
-    """Rates of the last layer of digits-cnn equal a count by hand.
-
-    It is a product of (1, 512) by (512, 10): 128 steps of 4 by 10 products.
-    """
-    rows = {
-        row["operand"]: row
-        for row in memory_ports.stream_rows(memory_ports.streams(programs()))
-        if row["instruction"] == "OP_MAT_MUL"
-    }
-    columns = ("bytes", "cycles", "mean", "most")
-    assert {name: tuple(row[column] for column in columns) for name, row in rows.items()} == {
-        "EX_INPUT_ADDRESS": (512, 128, 4, 4), "EX_OPERAND_ADDRESS": (5120, 128, 40, 40),
-        "EX_CHANNEL_ADDRESS": (80, 128, 0.625, 1), "EX_OUTPUT_ADDRESS": (10, 128, 0.078, 1),
-    }  # fmt: skip
-
-
-def test_no_command_waits_with_what_the_network_needs_and_one_does_with_less() -> None:
-    found = programs()
-    needs = memory_ports.compute_needs(found)._asdict()
-
-    def waits(timing: Timing) -> bool:
-        return any(
-            Workload(prepare(one).demands, timing).columns["scratchpad"].any() for one in found
-        )
-
-    assert not waits(Timing(**needs))
-    for name, value in needs.items():
-        assert waits(Timing(**{**needs, name: value - 1})), name
-
-
-def test_the_command_lists_ports_and_streams(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_ports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = tmp_path / "ports.json", tmp_path / "ports.csv"
     words = [
         "rtl",
@@ -142,14 +98,6 @@ def test_the_command_lists_ports_and_streams(
     rows = list(csv.DictReader(places[1].read_text().splitlines()))
     assert [row["port"] for row in document["ports"]] == [row["port"] for row in rows]
     assert document["ex"]["write"] == [{"lanes": 64, "lane_bytes": 4}]
-    assert document["network"] is None
-    assert main([*words, "digits-cnn"]) == 0
-    out = capsys.readouterr().out
-    assert (
-        "no command waits for the scratchpad with sram_read_bytes = 45, sram_write_bytes = 8, "
-        "bank_ports = 4" in out
-    )
-    assert json.loads(places[0].read_text())["network"]["bank_ports"] == 4
 
 
 def test_wires_are_counted_before_they_are_written_down(capsys: pytest.CaptureFixture[str]) -> None:

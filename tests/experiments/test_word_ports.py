@@ -259,11 +259,6 @@ def test_what_the_command_says_of_balanced_64(
         "cycles": 4,
         "for_bus": 1,
     }
-    assert document["network"] is None
-    assert main([*given, "digits-cnn"]) == 0
-    network = json.loads(places[0].read_text())["network"]
-    assert all(0 < row["most"] <= 1 for row in network["streams"])
-    assert f"of {network['commands']:,} commands for a bank" in capsys.readouterr().out
 
 
 def test_slots_of_a_word(capsys: pytest.CaptureFixture[str]) -> None:
