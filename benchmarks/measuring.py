@@ -70,7 +70,7 @@ def measured(runs: int = RUNS, warm_up: int = WARM_UP) -> str:
 def settings() -> str:
     """Return the head of a benchmark's output: processor, versions, BLAS and threads."""
     found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "onnxruntime"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "onnxruntime", "simpy"))
     return "\n".join(
         (
             f"processor  {found[1] if found else platform.machine()}, "

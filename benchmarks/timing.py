@@ -18,13 +18,13 @@ from benchmarks import measuring  # before NumPy, whose number of threads it set
 from benchmarks.repetition import repeated
 from byoc.compiler import compile as compile_network
 from dla_sim.device import Device, Engine
+from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import compute_times
 from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from experiments.running.network import load_network
 from isa.program import Program
-from tests.dla_sim.event_engine import simulate
 
 ENGINES: dict[str, Engine] = {"event (SimPy)": simulate, "recurrence": compute_times}
 

@@ -158,7 +158,8 @@ class Trace:
 Engine = Callable[[Workload], CommandTimes]
 """Function that computes when the commands of a workload start and end.
 
-The default is ``dla_sim.engine.times.compute_times``.
+There are two with identical results: ``dla_sim.engine.times.compute_times``, the default, and
+``dla_sim.engine.simulation.simulate`` on SimPy.
 """
 
 

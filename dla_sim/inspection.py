@@ -457,7 +457,7 @@ def _explain_block(
 ) -> str | None:
     if following is None:
         return None
-    unit = units[workload.demands.unit[following]]
+    unit = units[workload.costs[following].unit]
     entries = len(unit.waiting) + (unit.executing is not None)
     return unit.name if entries == workload.timing.queue_depth else None
 

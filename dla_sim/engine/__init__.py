@@ -1,4 +1,4 @@
-"""Timing model of the machine: command costs, engine, causes and accounts.
+"""Timing model of the machine: command costs, event engine, causes and accounts.
 
 docs/machine.md describes the machine.
 """

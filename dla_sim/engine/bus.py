@@ -1,8 +1,8 @@
 """Shared bus: one slot per cycle, round robin among the ports in their data phase.
 
-docs/machine.md, section 6, gives the rules. :class:`BusArbiter` implements them for the engine and
-for the bus statistics (`dla_sim.inspection`). The engine uses a machine's :class:`SharedBus`, or
-the :class:`BusPort` of one of several machines on a bus.
+docs/machine.md, section 6, gives the rules. :class:`BusArbiter` implements them for both engines
+and for the bus statistics (`dla_sim.inspection`). The engine without events uses a machine's
+:class:`SharedBus`, or the :class:`BusPort` of one of several machines on a bus.
 """
 
 from __future__ import annotations
@@ -48,6 +48,19 @@ class BusArbiter:
         """
         self.left[port] = slots
         self.waiting.append(port)
+
+    def next_end(self) -> int:
+        """Return the cycle in which the next data phase ends if no other one begins.
+
+        At least one data phase must be in progress.
+        """
+        order = self._order()
+        count = len(order)
+        left = self.left
+        now = self.now
+        return min(
+            now + position + (left[port] - 1) * count + 1 for position, port in enumerate(order)
+        )
 
     def count_granted(self, requester: int, time: int) -> int:
         """Return a port's slots from ``now`` to ``time`` if the set of ports stays the same."""

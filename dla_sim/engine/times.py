@@ -326,7 +326,8 @@ def _places(commands: Int64, times: Times) -> Int64:
 def compute_times(workload: Workload) -> CommandTimes:
     """Return when each command of ``workload`` arrives, starts and ends.
 
-    The machine is idle at cycle 0. Raises DeadlockError if the program stops before its ``OP_END``.
+    The machine is idle at cycle 0. The result equals :func:`dla_sim.engine.simulation.simulate`.
+    Raises DeadlockError if the program stops before its ``OP_END``.
     """
     times = Times(workload)
     bus = SharedBus(times.known)

@@ -425,6 +425,28 @@ def _tokens(
     return tuple(map(TOKEN_QUEUES.index, pops)), tuple(map(TOKEN_QUEUES.index, pushes))
 
 
+@dataclass(frozen=True, slots=True)
+class CommandCost:
+    """Cycles and tokens of a command.
+
+    A command takes ``lead`` cycles, the data phase if ``slots`` > 0, and ``tail`` cycles.
+
+    ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing``
+    are the words of the data phase. With a ``load``, EX computes between ``lead`` and ``tail`` for
+    as long as the banks require.
+    """
+
+    unit: int
+    word: int
+    lead: int
+    slots: int
+    tail: int
+    pops: tuple[int, ...]
+    pushes: tuple[int, ...]
+    passing: PassingWords | None
+    load: BankLoad | None
+
+
 @dataclass(frozen=True, eq=False)
 class Workload:
     """A program's :class:`Demands` together with a Timing; the input of an engine."""
@@ -445,7 +467,7 @@ class Workload:
     def columns(self) -> dict[str, Int64]:
         """Cycles of each command as int64 arrays (docs/machine.md, section 5).
 
-        - ``lead``, ``slots``, ``tail``: cycles before the data phase, of it, and after it.
+        - ``lead``, ``slots``, ``tail``: as in :class:`CommandCost`.
         - ``beats``: slots that move data; ``held``: slots that wait for the scratchpad.
         - ``latency``: cycles of lead and tail that wait for system memory.
         - ``scratchpad``: cycles of lead that wait for the scratchpad.
@@ -528,6 +550,25 @@ class Workload:
             for number, *row in rows
             if row[0]
         }
+
+    @cached_property
+    def costs(self) -> tuple[CommandCost, ...]:
+        """Cycles and tokens of each command as a :class:`CommandCost`, for the event engine."""
+        demands = self.demands
+        columns = self.columns
+        timing = self.timing
+        lead = columns["lead"].copy()
+        tail = columns["tail"].copy()
+        loaded = list(self.bank_loads)
+        lead[loaded] = timing.ex_fill
+        tail[loaded] = timing.ex_drain
+        lists = (
+            column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail)
+        )
+        numbers = range(len(self))
+        passing = map(self.passing_words.get, numbers)
+        loads = map(self.bank_loads.get, numbers)
+        return tuple(map(CommandCost, *lists, demands.pops, demands.pushes, passing, loads))
 
     @cached_property
     def chunk_slots(self) -> list[int]:

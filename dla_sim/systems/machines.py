@@ -1,7 +1,7 @@
 """Cycle-level execution of programs on several machines with one system memory.
 
 docs/systems.md, sections 1 to 3, describes it. Each machine is that of docs/machine.md and is
-computed by the engine of one machine; the shared memory grants the slots of its data phases. The
+computed by the engine without events; the shared memory grants the slots of its data phases. The
 requesters on a machine's port to the memory are its command fetch, LD and ST. Machines share one
 port, or each has its own and the memory serves some of the ports per cycle. This module does not
 schedule: :meth:`Machines.advance` reports that a program ended or can be preempted, and the caller

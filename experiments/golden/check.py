@@ -14,6 +14,7 @@ from dla_sim.timing import Timing
 from experiments.golden.case import GoldenRecord, StoredCase
 from experiments.golden.deviation import CheckedCase, Deviation, moment_of, value_deviation
 from experiments.golden.observe import (
+    ENGINES,
     Effects,
     Way,
     complaint,
@@ -164,7 +165,7 @@ def _line_word(error: Exception, case: StoredCase) -> int | None:
 
 
 class _CaseRuns:
-    """Runs of a golden case, by both ways of execution, to be checked."""
+    """Runs of a golden case by both engines and both ways of execution, to be checked."""
 
     def __init__(self, case: StoredCase, program: Program) -> None:
         self.case = case
@@ -174,25 +175,32 @@ class _CaseRuns:
 
     def deviations(self) -> Iterator[Deviation]:
         record = self.case.record
-        refused = None
-        message = "it runs"
-        try:
-            self.trace = run_timing(self.program, self.timing)
-        except Exception as error:  # any exception of a machine is an observation
-            refused = refusal(error)
-            message = complaint(error)
-        if refused != record.refused:
-            summary = f"{message}; recorded: {record.refused or 'it runs'}"
-            details = {"expected": record.refused, "actual": refused}
-            yield Deviation("refusal", None, summary, details)
+        traces: dict[str, Trace] = {}
+        for aspect, engine in ENGINES.items():
+            refused = None
+            message = "it runs"
+            try:
+                traces[aspect] = run_timing(self.program, self.timing, engine)
+            except Exception as error:  # any exception of a machine is an observation
+                refused = refusal(error)
+                message = complaint(error)
+            if refused != record.refused:
+                yield self._refusal(aspect, refused, message)
+        self.trace = traces.get("cycles") or traces.get("recurrence")
         if record.refused is not None or self.trace is None:
             return
-        yield from self._cycles(self.trace, record)
+        for aspect, trace in traces.items():
+            yield from self._cycles(aspect, trace, record)
         if totals_of(self.trace) != dict(record.totals):
             yield _table_deviation("totals", None, record.totals, totals_of(self.trace))
         yield from self._values(record, completion_order(self.trace))
 
-    def _cycles(self, trace: Trace, record: GoldenRecord) -> Iterator[Deviation]:
+    def _refusal(self, aspect: str, now: str | None, message: str) -> Deviation:
+        before = self.case.record.refused
+        summary = f"by the engine of '{aspect}': {message}; recorded: {before or 'it runs'}"
+        return Deviation("refusal", None, summary, {"expected": before, "actual": now})
+
+    def _cycles(self, aspect: str, trace: Trace, record: GoldenRecord) -> Iterator[Deviation]:
         spans = list(zip(trace.times.start.tolist(), trace.times.end.tolist(), strict=True))
         for row, command, (start, end) in zip(record.commands, trace.commands, spans, strict=False):
             if (row.start, row.end) != (start, end):
@@ -204,7 +212,7 @@ class _CaseRuns:
                     )
                 )
                 details = {"expected": [row.start, row.end], "actual": [start, end]}
-                yield Deviation("cycles", command.index, summary, details)
+                yield Deviation(aspect, command.index, summary, details)
                 return
         before = record.cycles
         now = cycles_of(trace)
@@ -214,7 +222,7 @@ class _CaseRuns:
             *((before.units.get(unit, {}), now.units[unit]) for unit in now.units),
         ):
             if table_before != table_now:
-                yield _table_deviation("cycles", None, table_before, table_now)
+                yield _table_deviation(aspect, None, table_before, table_now)
                 return
 
     def _values(self, record: GoldenRecord, order: list[int]) -> Iterator[Deviation]:

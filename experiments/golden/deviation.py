@@ -34,13 +34,15 @@ SHAPES: tuple[Axes, ...] = (
 The first entry applies whose registers a command has.
 """
 ASPECTS = (
-    "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "totals",
+    "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence",
+    "totals",
 )  # fmt: skip
 """Aspects that are compared separately, in this order.
 
 Encoding: words from the assembler. Decoding: text and commands decoded from the recorded words.
 Refusal: programs that the machine rejects. Reference, kernels: values by the reference semantics
-and by the kernels. Device: its outputs. Totals: work and traffic.
+and by the kernels. Device: its outputs. Cycles, recurrence: cycles by the event engine and by the
+engine without events. Totals: work and traffic.
 """
 
 SHOWN = 16

@@ -1,7 +1,8 @@
 """Execution of a program with every command observed: reads, writes, cycles and exceptions.
 
-Values are computed twice and independently, by the reference semantics and by the device's
-kernels. Both are observed, so that a change of either of them shows.
+Everything runs twice and independently: values by the reference semantics and by the device's
+kernels, cycles by the event engine and by the engine without events. All four are observed, so that
+a change of any one of them shows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.device import Device, Trace
+from dla_sim.device import Device, Engine, Trace
 from dla_sim.engine import times
+from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import compute_times
 from dla_sim.kernels.dispatch import Kernels
 from dla_sim.prepared import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
@@ -28,6 +31,7 @@ from isa.program import Program
 
 Way = Literal["reference", "kernels"]
 Inputs = Mapping[str, bytes]
+ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_times}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +65,12 @@ def tensors(program: Program, inputs: Inputs) -> dict[str, NDArray[np.generic]]:
     return arrays
 
 
-def run_timing(program: Program, timing: Timing) -> Trace:
-    """Simulate the timing of a program and return the trace.
+def run_timing(program: Program, timing: Timing, engine: Engine) -> Trace:
+    """Simulate the timing of a program with ``engine`` and return the trace.
 
     Raise InputError if the machine rejects the program.
     """
-    return Device(program.arch, timing).run(program, {}, timing_only=True).trace
+    return Device(program.arch, timing, engine=engine).run(program, {}, timing_only=True).trace
 
 
 def watch(program: Program, inputs: Inputs, order: Sequence[int], way: Way) -> Effects:
@@ -219,10 +223,10 @@ def complaint(error: Exception) -> str:
 def observe(program: Program, inputs: Inputs, timing: Timing, contents: bool) -> GoldenRecord:
     """Run a program and return its golden record.
 
-    Values follow the reference semantics.
+    Values follow the reference semantics, cycles the event engine.
     """
     try:
-        trace = run_timing(program, timing)
+        trace = run_timing(program, timing, simulate)
     except InputError as error:
         return GoldenRecord(refused=refusal(error))
     effects = watch(program, inputs, completion_order(trace), "reference")

@@ -46,7 +46,7 @@ class Blessing:
 def record_case(case: GoldenCase) -> StoredCase:
     """Run the golden case ``case`` and return it with the record of the run.
 
-    Raise DisagreementError if the kernels differ from the reference semantics.
+    Raise DisagreementError if the kernels or an engine differ.
     """
     words = case.program.words if case.words is None else case.words
     program = replace(case.program, words=words)
@@ -144,8 +144,8 @@ def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -
     """Accept the current machine's results as correct for golden cases, with a ``reason``.
 
     A corpus in which nothing changed is not written. Before anything is written, raises InputError
-    for an empty reason or an unreadable corpus or case, and DisagreementError as
-    :func:`record_case`.
+    for an empty reason or an unreadable corpus or case, and DisagreementError if the ways of
+    execution disagree.
     """
     if not reason.strip():
         raise InputError("--reason is empty; say why the new results are right")

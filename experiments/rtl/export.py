@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dla_sim.device import Trace
 from dla_sim.engine.accounts import CAUSES
+from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
 from experiments.debug.commit_log import access_bytes
 from experiments.golden.case import GoldenRecord, StoredCase
@@ -156,7 +157,7 @@ def build_export(source: ExportSource) -> Export:
             result, or they differ from the record.
     """
     program = source.program
-    trace = run_timing(program, source.timing)
+    trace = run_timing(program, source.timing, simulate)
     timed = watch(program, source.inputs, completion_order(trace), "reference")
     watcher = Watcher(program, source.inputs, "reference")
     before = watcher.machine.sram.copy(), watcher.machine.dram.copy()

@@ -38,7 +38,7 @@ from isa.reading import toml_text
 if TYPE_CHECKING:
     import pandas
 
-_LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic")
+_LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
 
 
 @dataclass(frozen=True)

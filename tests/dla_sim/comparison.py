@@ -9,11 +9,11 @@ from itertools import zip_longest
 
 from dla_sim.device import Device, Engine
 from dla_sim.engine.accounts import account, explain
+from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import Case, build_program
-from tests.dla_sim.event_engine import simulate
 from tests.dla_sim.program_generator import ISA, random_case
 from tests.dla_sim.shrink import shrink
 from tests.dla_sim.tick import TickResult, run_ticks

@@ -8,7 +8,6 @@ import pytest
 
 from dla_sim.engine.bus import NEVER, BusArbiter
 from dla_sim.systems.machines import MemoryArbiter
-from tests.dla_sim.event_engine import next_end
 
 Phases = list[list[tuple[int, int]]]
 """For each port: (cycles from the end of the phase before to the begin, slots)."""
@@ -49,7 +48,7 @@ def in_closed_form(phases: Phases) -> list[list[int]]:
     begins = [wanted[0][0] if wanted else NEVER for wanted in phases]
     while arbiter.waiting or min(begins) < NEVER:
         horizon = min(begins)
-        planned = next_end(arbiter) if arbiter.waiting else NEVER
+        planned = arbiter.next_end() if arbiter.waiting else NEVER
         ended = arbiter.grant(horizon)
         assert arbiter.now == min(planned, horizon)
         assert (ended >= 0) == (planned <= horizon and planned < NEVER)

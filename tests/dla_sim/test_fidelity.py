@@ -14,6 +14,7 @@ import pytest
 
 from dla_sim.device import Device
 from dla_sim.engine.banks import BankLoad, PassingWords
+from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import CommandTimes, Sequences, Times, collect_times, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
@@ -21,7 +22,6 @@ from isa.arch import PACKED, words_of
 from tests.dla_sim.anomalies import ANOMALIES, Anomaly
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.compiled import COMPILED, compiled_program
-from tests.dla_sim.event_engine import simulate
 from tests.dla_sim.program_generator import COMPUTE, random_case
 from tests.dla_sim.tick import run_ticks
 

@@ -95,7 +95,7 @@ def test_states_are_those_of_the_tick_model(first: int) -> None:
             if state.next is None:
                 assert state.blocked is None
             else:
-                unit = state.units[workload.demands.unit[state.next]]
+                unit = state.units[workload.costs[state.next].unit]
                 full = len(unit.waiting) + (unit.executing is not None) == timing.queue_depth
                 assert state.blocked == (unit.name if full else None)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import compute_times
 from dla_sim.presets import (
     MEMORY_MODES,
@@ -20,7 +21,6 @@ from dla_sim.timing import MemoryTiming, Timing
 from isa.errors import InputError
 from tests.dla_sim.comparison import differences, expectation
 from tests.dla_sim.compiled import compiled_program
-from tests.dla_sim.event_engine import simulate
 from tests.dla_sim.tick import run_ticks
 
 MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"

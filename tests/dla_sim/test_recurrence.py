@@ -1,4 +1,4 @@
-"""The engine of the simulator equals the event engine, arrivals and deadlocks included.
+"""The engine without events equals the event engine, arrivals and deadlocks included.
 
 Sweeps equal single runs.
 """
@@ -14,6 +14,7 @@ import pytest
 
 from dla_sim.device import Device, Engine
 from dla_sim.engine.accounts import account, explain, kind_cycles
+from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import DeadlockError, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.program_timing import ProgramTiming
@@ -21,7 +22,6 @@ from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.compiled import COMPILED, compiled_program
-from tests.dla_sim.event_engine import simulate
 from tests.dla_sim.program_generator import COMPUTE, random_case
 
 TIMINGS = (

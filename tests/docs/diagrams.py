@@ -34,7 +34,7 @@ from byoc.scheduling.tile_search import TileSearch
 from dla_sim.device import Device
 from dla_sim.engine.accounts import account
 from dla_sim.engine.bus import PORTS
-from dla_sim.engine.times import compute_times
+from dla_sim.engine.simulation import simulate
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Workload
 from dla_sim.kernels.convolution import convolution
 from dla_sim.prepared import prepare as decode
@@ -352,7 +352,7 @@ def _lanes() -> Iterator[tuple[str, tuple[Step, ...], str]]:
             (decode, "decoded once, executed often"),
             (convolution, "kernels: values, to the bit"),
             (Workload, "what each command costs"),
-            (compute_times, "when each begins and ends"),
+            (simulate, "when each begins and ends"),
             (account, "a cause for every cycle"),
             (Device.run, "tensors and Trace"),
         ),

@@ -129,10 +129,10 @@ def test_a_check_prints_details_only_with_all(
     assert (brief.status, full.status) == (1, 1)
     assert "first diverging command" not in brief.out
     assert "details: --all, or --case L1/conv --all\n" in brief.out
-    assert full.out.startswith("L1/conv: differs in cycles\n  first diverging command")
+    assert full.out.startswith("L1/conv: differs in cycles, recurrence\n  first diverging command")
     assert "details: " not in full.out
     for outcome in (brief, full):
-        assert "OP_CONV 1 1 L1/conv" in " ".join(outcome.out.split())
+        assert "OP_CONV 1 1 1 L1/conv" in " ".join(outcome.out.split())
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("4", "1")
     good = dla(capsys, "golden", "check", tmp_path)
@@ -160,7 +160,7 @@ def test_changed_cycles_are_reported_before_and_after(tmp_path: Path) -> None:
     before = OP_CONV.cycles
     with changed("OP_CONV", cycles=lambda command, arch: before(command, arch) + 7):
         outcome = _outcome(tmp_path, "L1/conv")
-    assert [item.aspect for item in outcome.deviations] == ["cycles"]
+    assert [item.aspect for item in outcome.deviations] == ["cycles", "recurrence"]
     assert outcome.total_after == outcome.total_before + 7
     assert outcome.moment is not None
     assert outcome.moment.cycles_before is not None
@@ -180,13 +180,11 @@ def test_a_changed_encoding_is_one_of_words_and_not_of_values(tmp_path: Path) ->
     assert [item.word for item in outcome.deviations] == [25, 25]
 
 
-def test_a_changed_engine_shows_in_the_cycles_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_engine_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_corpus(tmp_path)
     room = Demands.room
     monkeypatch.setattr(Demands, "room", lambda self, depth: room(self, depth + 1))
-    assert {item.aspect for item in _outcome(tmp_path, "L1/conv").deviations} == {"cycles"}
+    assert {item.aspect for item in _outcome(tmp_path, "L1/conv").deviations} == {"recurrence"}
 
 
 def test_bless_stores_the_reason_and_what_changed(

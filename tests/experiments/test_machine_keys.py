@@ -17,6 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 import dla_sim.rtl
+from dla_sim.engine.simulation import simulate
 from dla_sim.presets import Setting, list_settings
 from dla_sim.rtl.parameters import limits_of, strap_values
 from dla_sim.timing import Timing
@@ -27,7 +28,6 @@ from isa.arch import PACKED, WORD_KEYS, Arch
 from isa.errors import InputError
 from tests.dla_sim.cases import Case, build_program
 from tests.dla_sim.comparison import observe
-from tests.dla_sim.event_engine import simulate
 from tests.dla_sim.program_generator import ISA, random_case
 from tests.dla_sim.tick import run_ticks
 

@@ -41,9 +41,10 @@ shows what differs in the first case of that level:
 | reference | results of single commands, by the reference implementation |
 | kernels | results of single commands, by the fast kernels |
 | device | outputs of a whole run |
-| cycles | cycles of the engine |
+| cycles | cycles of the SimPy engine |
+| recurrence | cycles of the engine without SimPy |
 | totals | totals of work and traffic |
-| refusal | the engine rejects a valid program, accepts an invalid one, or gives another error |
+| refusal | an engine rejects a valid program, accepts an invalid one, or gives another error |
 """
 
 

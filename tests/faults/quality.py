@@ -35,7 +35,7 @@ MUTANTS = (
     "requantise-half-up", "requantise-zero-point-before-rounding", "high-multiply-truncates",
     "divide-ties-up", "shift-even-is-odd", "saturates-at-126",
     # The engine.
-    "second-token-ignored", "drain-forgotten", "bus-favours-fetch", "burst-not-split",
+    "token-not-taken", "drain-forgotten", "bus-favours-fetch", "burst-not-split",
 )  # fmt: skip
 """A sample from all packages, which ``--mutants`` seeds. A quick test must detect each."""
 CYCLES = "cycles"

@@ -20,8 +20,8 @@ from tests.faults.run import copied_packages, seed_all
 ROOT = Path(__file__).parents[2]
 SAMPLE = (
     "opcode-of-pool", "bias-forgotten", "padding-sides-swapped", "requantise-in-float64",
-    "conv-cycles-without-columns", "kernel-chunk-too-long", "second-token-ignored",
-    "queue-one-deeper",
+    "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken",
+    "recurrence-queue-one-deeper",
 )  # fmt: skip
 CHOICES_SAMPLE = ("least-is-a-sum", "ahead-forgets-what-was", "constants-kept-one-late")
 WORDS_SAMPLE = ("operand-in-its-first-bank", "words-of-rows-merged", "rows-begin-for-nothing")

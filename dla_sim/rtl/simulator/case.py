@@ -1,6 +1,6 @@
 """Test cases for the hardware: a program, its inputs, a Timing, and the results of the simulator.
 
-Expected times come from the engine, expected bytes from the device's kernels; other tests
+Expected times come from the event engine, expected bytes from the device's kernels; other tests
 check both against the specification. The case file that ``harness.cpp`` reads consists of 64-bit
 little-endian numbers and of bytes padded to multiples of eight.
 """

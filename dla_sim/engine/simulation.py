@@ -1,15 +1,14 @@
 """Event engine on SimPy, with one event per command or per change in the set of bus ports.
 
-Its times must equal those of :mod:`dla_sim.engine.times` and of the tick model. No event occurs per
-cycle. It consists of a bus, a command fetch, a command processor and three units. Each is a small
-state machine that notifies the others when an operation ends (docs/machine.md, sections 3 to 6).
+No event occurs per cycle. It consists of a bus, a command fetch, a command processor and three
+units. Each is a small state machine that notifies the others when an operation ends
+(docs/machine.md, sections 3 to 6).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from simpy import Environment, Event
@@ -18,47 +17,7 @@ from simpy.events import NORMAL, URGENT, EventPriority
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, BusArbiter
 from dla_sim.engine.times import CommandTimes, deadlock
-from dla_sim.engine.workload import TOKEN_QUEUES, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class CommandCost:
-    """Cycles and tokens of a command.
-
-    A command takes ``lead`` cycles, the data phase if ``slots`` > 0, and ``tail`` cycles.
-
-    ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing``
-    are the words of the data phase. With a ``load``, EX computes between ``lead`` and ``tail`` for
-    as long as the banks require.
-    """
-
-    unit: int
-    word: int
-    lead: int
-    slots: int
-    tail: int
-    pops: tuple[int, ...]
-    pushes: tuple[int, ...]
-    passing: PassingWords | None
-    load: BankLoad | None
-
-
-def costs_of(workload: Workload) -> tuple[CommandCost, ...]:
-    """Return the cycles and tokens of each command."""
-    demands = workload.demands
-    columns = workload.columns
-    lead = columns["lead"].copy()
-    tail = columns["tail"].copy()
-    loaded = list(workload.bank_loads)
-    lead[loaded] = workload.timing.ex_fill
-    tail[loaded] = workload.timing.ex_drain
-    lists = (
-        column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail)
-    )
-    numbers = range(len(workload))
-    passing = map(workload.passing_words.get, numbers)
-    loads = map(workload.bank_loads.get, numbers)
-    return tuple(map(CommandCost, *lists, demands.pops, demands.pushes, passing, loads))
+from dla_sim.engine.workload import TOKEN_QUEUES, CommandCost, Workload
 
 
 class Clock(Environment):
@@ -139,7 +98,7 @@ class BusEvents:
         self._pending = self._computing = None
         if arbiter.waiting:
             self._pending = Callback(
-                self._clock, next_end(arbiter) - arbiter.now, self._end, URGENT
+                self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT
             )
         if banks.busy:
             self._computing = Callback(
@@ -158,19 +117,6 @@ class BusEvents:
             self._banks.busy = False
             self._plan()
             self.computed()
-
-
-def next_end(arbiter: BusArbiter) -> int:
-    """Return the cycle in which the next data phase ends if no other one begins.
-
-    The last slots of a data phase come one by one in the order of service.
-    """
-    last = arbiter._last
-    order = [port for port in arbiter._cyclic[last] if arbiter.left[port]]
-    return min(
-        arbiter.now + position + (arbiter.left[port] - 1) * len(order) + 1
-        for position, port in enumerate(order)
-    )
 
 
 class CommandFetch:
@@ -335,21 +281,21 @@ class CommandProcessor:
     """
 
     __slots__ = (
-        "_arrival", "_chunk_words", "_clock", "_costs", "_depth", "_fetch", "_last_word", "_time",
-        "_units", "_word", "next", "total",
+        "_arrival", "_chunk_words", "_clock", "_depth", "_fetch", "_last_word", "_time", "_units",
+        "_word",
+        "_workload", "next", "total",
     )  # fmt: skip
 
     def __init__(
         self,
         clock: Clock,
         workload: Workload,
-        costs: Sequence[CommandCost],
         fetch: CommandFetch,
         units: Sequence[ExecutionUnit],
         arrival: list[int],
     ) -> None:
         self._clock = clock
-        self._costs = costs
+        self._workload = workload
         self._fetch = fetch
         self._units = units
         self._arrival = arrival
@@ -370,7 +316,7 @@ class CommandProcessor:
         Called at the end of any event that it may wait for.
         """
         self._time = max(self._time, self._clock.cycle)
-        costs = self._costs
+        costs = self._workload.costs
         while self.next < len(costs):
             cost = costs[self.next]
             unit = self._units[cost.unit]
@@ -420,14 +366,13 @@ def simulate(workload: Workload) -> CommandTimes:
     tokens = Tokens()
     times: tuple[list[int], ...] = tuple([0] * len(workload) for _ in range(3))
     arrival, start, end = times
-    costs = costs_of(workload)
     units = [
-        ExecutionUnit(clock, costs, tokens, bus, port, (arrival, start, end))
+        ExecutionUnit(clock, workload.costs, tokens, bus, port, (arrival, start, end))
         for port in (LD_PORT, None, ST_PORT)
     ]
     tokens.readers = [units[reader].try_start for _, reader in TOKEN_QUEUES]
     fetch = CommandFetch(clock, bus, workload.chunk_slots, workload.timing.constants.latency)
-    processor = CommandProcessor(clock, workload, costs, fetch, units, arrival)
+    processor = CommandProcessor(clock, workload, fetch, units, arrival)
     for _ in range(workload.timing.fetch_buffers):
         fetch.request(0)
     clock.run()
