@@ -92,7 +92,7 @@ def command(
     say(f"page written to {page}")
     if pictures is not None:
         made = document.pictures(pictures)
-        say(f"{len(made)} images written to {pictures}")
+        say(f"{len(made)} image{'s' * (len(made) != 1)} written to {pictures}")
 
 
 def _find_latest() -> Path:

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil, log2, log10
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from experiments.figure import BYTES, brief, measure
@@ -25,10 +24,8 @@ from experiments.report.charts.model import (
     VERMILION,
     BarChart,
     Gantt,
-    Heat,
     Measure,
     MemoryChart,
-    Parallel,
     Picture,
     Roofline,
     Scatter,
@@ -327,63 +324,6 @@ def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: brief(value, measure.unit)))
 
 
-def draw_heat(axes: Axes, chart: Heat) -> None:
-    """Draw a heat map on a logarithmic scale; cells with smaller values are darker."""
-    scaled = [
-        [None if cell is None else log10(max(cell, 1)) for cell in row] for row in chart.cells
-    ]
-    known = [cell for row in scaled for cell in row if cell is not None]
-    middle = (min(known) + max(known)) / 2
-    grid = [[float("nan") if cell is None else cell for cell in row] for row in scaled]
-    axes.imshow(grid, cmap="cividis", origin="lower", aspect="auto")
-    for down, row in enumerate(chart.cells):
-        for across, cell in enumerate(row):
-            text = "none" if cell is None else brief(cell)
-            color = "white" if cell is not None and log10(max(cell, 1)) <= middle else BLACK
-            axes.text(across, down, text, ha="center", va="center", color=color, fontsize=8)
-    axes.set_xticks(range(len(chart.columns)), [plain(label) for label in chart.columns])
-    axes.set_yticks(range(len(chart.rows)), [plain(label) for label in chart.rows])
-    axes.set_xlabel(plain(chart.across))
-    axes.set_ylabel(plain(chart.up))
-    axes.set_title(plain(chart.title))
-
-
-def draw_parallel(axes: Axes, chart: Parallel) -> None:
-    """Draw parallel coordinates: an axis per column and a line per point.
-
-    Better points are darker, the Pareto front is on top.
-    """
-    from matplotlib import colormaps
-    from matplotlib.collections import LineCollection
-
-    shades = [
-        colormaps["cividis"](0.9 * (1 - n / max(1, len(chart.lines) - 1)))
-        for n in range(len(chart.lines))
-    ]
-    lines = [list(enumerate(line)) for line in chart.lines]
-    axes.add_collection(LineCollection(lines, colors=shades, linewidths=0.6, alpha=0.6))
-    best = LineCollection(
-        [list(enumerate(line)) for line in chart.front], colors=VERMILION, linewidths=1.8
-    )
-    best.set_label("Pareto front")
-    axes.add_collection(best)
-    for number, (_, ticks) in enumerate(chart.axes):
-        axes.axvline(number, color=BLACK, linewidth=1)
-        for place, text in ticks:
-            box = {"facecolor": "white", "alpha": 0.8, "pad": 0.6, "linewidth": 0}
-            axes.text(number + 0.03, place, plain(text), fontsize=7, va="center", bbox=box)
-    count = len(chart.axes)
-    axes.set_xlim(-0.2, count - 0.3)
-    axes.set_ylim(-0.05, 1.05)
-    axes.set_yticks([])
-    axes.spines[["left", "bottom"]].set_visible(False)
-    titles = ["\n".join(map(plain, wrap(title, 16))) for title, _ in chart.axes]
-    axes.set_xticks(range(count), titles, fontsize=8)
-    axes.tick_params(axis="x", length=0)
-    axes.set_title(plain(chart.title))
-    legend_above(axes, 1)
-
-
 def draw_spans(axes: Axes, chart: SpanChart) -> None:
     """Draw a chart of time intervals, with one row for each place."""
     for row, (name, style) in enumerate(chart.rows):
@@ -484,8 +424,6 @@ _DRAWINGS: dict[type, tuple[Callable[[Any], float], Callable[[Axes, Any], None]]
     SpanChart: (lambda chart: 2.2, draw_spans),
     Gantt: (lambda chart: 1.4 + 0.4 * len(chart.rows), draw_gantt),
     Scatter: (lambda chart: 5.0, draw_scatter),
-    Heat: (lambda chart: min(12.0, 1.6 + 0.45 * len(chart.rows)), draw_heat),
-    Parallel: (lambda chart: 5.0, draw_parallel),
     StepChart: (lambda chart: 4.0, draw_steps),
     MemoryChart: (lambda chart: 4.5, draw_memory),
 }

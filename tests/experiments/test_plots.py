@@ -13,7 +13,7 @@ from experiments.compare.presentation import comparison_charts
 from experiments.report.charts.model import CAUSES, KINDS, PARTS, BarChart
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
 from experiments.report.run_charts import layer_cycles, run_charts
-from experiments.sweep.charts import Scale, sweep_charts
+from experiments.sweep.charts import sweep_charts
 from isa.errors import InputError
 from isa.instruction import KINDS as KIND_NAMES
 from tests.experiments.reporting import compared, grid, tiny_run, with_layers
@@ -70,11 +70,7 @@ def test_comparisons_have_pictures(tmp_path: Path) -> None:
 def test_sweeps_have_pictures(tmp_path: Path) -> None:
     charts = list(sweep_charts(grid(), ("pe_sram", "cycles")))
     made = save_charts(charts, tmp_path)
-    assert [picture.name for picture in made] == [
-        "pareto-tiny.onnx.png",
-        "parallel-tiny.onnx.png",
-        "heatmap-tiny.onnx.png",
-    ]
+    assert [picture.name for picture in made] == ["pareto-tiny.onnx.png"]
     first = [picture.read_bytes() for picture in made]
     assert [picture.read_bytes() for picture in save_charts(charts, tmp_path)] == first
 
@@ -101,17 +97,6 @@ def test_styles_cover_the_schema_and_tell_everything_apart_without_colour() -> N
         assert len({*patterns}) >= len(patterns) - 1  # at most two plain ones: one dark, one light
         assert {style.marker for style in styles.values()} <= MARKERS.keys()
         assert {*patterns} <= HATCHES.keys()
-
-
-def test_scales_place_values() -> None:
-    few = Scale("pe.oc", [64, 4, 8, 64])
-    assert [few.place(value) for value in (4, 8, 64)] == [0, 0.5, 1]
-    assert few.ticks() == [(0, "4"), (0.5, "8"), (1, "64")]
-    many = Scale("cycles", list(range(100, 200)))
-    assert (many.place(100), many.place(199)) == (0, 1)
-    logarithmic = Scale("cycles", [10**power for power in range(13)])
-    assert logarithmic.place(10**6) == pytest.approx(0.5)
-    assert Scale("cycles", [7]).place(7) == 0.5
 
 
 def test_bars_are_drawn_for_layers_that_lose_and_gain(tmp_path: Path) -> None:

@@ -329,40 +329,9 @@ class Scatter:
     front: tuple[Place, ...]
 
 
-@dataclass(frozen=True)
-class Heat:
-    """Heat map with one value for each pair of a row and a column.
-
-    Less is better. A cell without a value is None.
-    """
-
-    identity: str
-    title: str
-    across: str
-    up: str
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    cells: tuple[tuple[float | None, ...], ...]
-
-
-@dataclass(frozen=True)
-class Parallel:
-    """Parallel coordinates: an axis per column and a line per point.
-
-    An axis has a title and ticks; a line has positions from 0 to 1. ``lines`` begin with the worst
-    point; ``front`` are the lines of the Pareto front.
-    """
-
-    identity: str
-    title: str
-    axes: tuple[tuple[str, tuple[tuple[float, str], ...]], ...]
-    lines: tuple[tuple[float, ...], ...]
-    front: tuple[tuple[float, ...], ...]
-
-
-Picture = Chart | Scatter | Heat | Parallel
+Picture = Chart | Scatter
 """Charts that images draw.
 
-In pages the reader chooses the contents of scatter charts, heat maps and parallel coordinates, so
-pages have the columns and their scripts draw.
+In pages the reader chooses the contents of scatter charts, so pages have the columns and their
+scripts draw.
 """
