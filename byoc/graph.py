@@ -139,10 +139,24 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
+class StatePair:
+    """State of a network: an input whose next value is an output, or an input that stays.
+
+    ``input`` and ``output`` are tensors in the graph. ``initial`` is the value before the first
+    inference, in the model's layout. ``name`` is the state's name in reports.
+    """
+
+    name: str
+    input: str
+    output: str
+    initial: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A whole network: ``nodes`` in topological order, ``values`` by name.
 
-    ``inputs`` and ``outputs`` are ordered.
+    ``inputs`` and ``outputs`` are ordered. They contain those of ``state``.
     """
 
     name: str
@@ -150,6 +164,12 @@ class Graph:
     outputs: tuple[str, ...]
     values: Mapping[str, Value]
     nodes: tuple[Node, ...]
+    state: tuple[StatePair, ...] = ()
+
+    @property
+    def initial_state(self) -> dict[str, NDArray[Any]]:
+        """Values of the state before the first inference, by input."""
+        return {one.input: one.initial for one in self.state}
 
     def __repr__(self) -> str:
         return f"<Graph {self.name!r}: {len(self.nodes)} nodes>"

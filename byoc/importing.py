@@ -48,6 +48,7 @@ from byoc.frontend.onnx.rewriting.shapes import set_batch
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
+from byoc.frontend.tflite.variables import remove_variables
 from byoc.operators.registry import annotate
 from byoc.package.package import Calibration, Fidelity, FileCheck, Package, build_package
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
@@ -103,6 +104,7 @@ def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
     that cannot be imported.
     """
     try:
+        model = remove_variables(model)
         graph = import_tflite(model)
     except InputError as error:
         raise InputError(f"{file or source}: {error}") from error

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import onnx
@@ -30,6 +30,9 @@ from byoc.runtimes.protobuf import read_defined_results
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from isa.reading import first_line
+
+if TYPE_CHECKING:
+    from byoc.frontend.tflite.cutting import LitertFile
 
 Engine = Literal["onnxruntime", "reference"]
 Numerics = Literal["onnxruntime", "fixed"]
@@ -64,6 +67,18 @@ def opener(
         return lambda inputs, outputs: LitertPart(model, graph, inputs, outputs, resolver)
     kind, cutter = _OnnxPart if engine == "onnxruntime" else _ReferencePart, Cutter(model, graph)
     return lambda inputs, outputs: kind(cutter.cut(inputs, outputs), graph, inputs, outputs)
+
+
+def open_file(model: Model, graph: Graph, numerics: Numerics = "onnxruntime") -> LitertFile | None:
+    """Return a session of the user's file that carries the file's variables.
+
+    The result is None for a model whose state is only inputs and outputs.
+    """
+    if not isinstance(model, TfliteModel) or not model.variables:
+        return None
+    from byoc.frontend.tflite.cutting import LitertFile
+
+    return LitertFile(model, graph, _resolver(numerics))
 
 
 def _resolver(numerics: Numerics) -> Resolver:
@@ -270,16 +285,23 @@ def compute_defined_values(package: Package, tensors: Tensors) -> Tensors:
 
     ``tensors`` are the inputs of the network.
     """
+    return open_definitions(package).values(tensors)
+
+
+def open_definitions(package: Package) -> Oracle:
+    """Return the oracle of operators' results by definition, and of ONNX Runtime's own ones."""
     names = definitions(package.model)
-    return Oracle(package.model, package.graph, (*names, *names.values())).values(tensors)
+    return Oracle(package.model, package.graph, (*names, *names.values()))
 
 
-def compare_defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
+def compare_defined_units(
+    package: Package, tensors: Tensors, oracle: Oracle | None = None
+) -> tuple[DefinedUnits, ...]:
     """Compare results by the ISA's definitions with ONNX Runtime's, by operator type.
 
-    ``tensors`` are network inputs.
+    ``tensors`` are network inputs. ``oracle`` is that of :func:`open_definitions` if it is open.
     """
-    values = compute_defined_values(package, tensors)
+    values = (oracle or open_definitions(package)).values(tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
     for name, own in definitions(package.model).items():

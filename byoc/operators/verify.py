@@ -59,6 +59,19 @@ def verify_graph(graph: Graph) -> Graph:
             _verify_canonical(graph, node)
     for name in (*graph.inputs, *graph.outputs):
         _require(name in known and name in graph.values, f"the graph's '{name}' is made by nothing")
+    for one in graph.state:
+        _require(one.input in graph.inputs, f"the state '{one.name}' is no input")
+        _require(
+            one.output in {*graph.inputs, *graph.outputs}, f"the state '{one.name}' is no output"
+        )
+        forms = {
+            (value.shape, value.dtype)
+            for value in (graph.values[one.input].in_model, graph.values[one.output].in_model)
+        }
+        _require(
+            forms == {(one.initial.shape, one.initial.dtype.name)},
+            f"the state '{one.name}' changes its shape or type",
+        )
     return graph
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, ModelView, Node, Quantization, Value
+from byoc.graph import Graph, ModelView, Node, Quantization, StatePair, Value
 from byoc.operators.registry import Annotation
 from byoc.operators.verify import verify_graph
 from isa import memory
@@ -157,7 +157,7 @@ def _shape(entry: Json) -> tuple[int, ...]:
 
 def encode_graph(graph: Graph, annotations: tuple[Annotation, ...], arrays: ArrayWriter) -> Json:
     """Return the graph as JSON values; constants and channel scales go to ``arrays``."""
-    return {
+    document = {
         "name": graph.name,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
@@ -166,6 +166,11 @@ def encode_graph(graph: Graph, annotations: tuple[Annotation, ...], arrays: Arra
             _encode_node(node, note) for node, note in zip(graph.nodes, annotations, strict=True)
         ],
     }
+    if graph.state:
+        document["state"] = [
+            {**vars(one), "initial": arrays.add(one.initial)} for one in graph.state
+        ]
+    return document
 
 
 def _encode_value(value: Value, arrays: ArrayWriter) -> Json:
@@ -226,6 +231,7 @@ def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annota
             outputs=_texts(document["outputs"]),
             values={value.name: value for value in values},
             nodes=nodes,
+            state=tuple(_decode_state(entry, block) for entry in document.get("state", ())),
         )
     except InputError:
         raise
@@ -234,6 +240,11 @@ def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annota
             f"graph.json has an entry of a wrong form ({type(error).__name__}: {error})"
         ) from error
     return verify_graph(graph), annotations
+
+
+def _decode_state(entry: Json, block: memoryview) -> StatePair:
+    name, source, result = (_text(entry[key]) for key in ("name", "input", "output"))
+    return StatePair(name, source, result, read_array(entry["initial"], block))
 
 
 def _decode_value(entry: Json, block: memoryview) -> Value:

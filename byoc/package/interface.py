@@ -120,6 +120,11 @@ class Interface:
             for name, tensor in ends.items()
         }
 
+    def next_state(self, given: Tensors, outputs: Tensors) -> dict[str, NDArray[Any]]:
+        """Return the state inputs of the inference after one on ``given``, in the model's types."""
+        known = self.real({**given, **outputs})
+        return {one.input: known[one.output] for one in self.graph.state}
+
     def real(self, passed: Tensors) -> dict[str, NDArray[Any]]:
         """Convert the arrays of network ports to the element types of the model."""
         integer = {port.name: port for port in self.ports if port.integer}

@@ -24,6 +24,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.frontend.tflite.file import TfliteModel, read_tflite
+from byoc.frontend.tflite.variables import remove_variables
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
 from byoc.package.archive import (
@@ -182,7 +183,9 @@ class Package:
         (name,) = set(MODELS) & self.sha256.keys()
         source = f"{self.source}: {name}"
         if name == "model.tflite":
-            return read_tflite(self.read_member(name), source, "compile the model again")
+            return remove_variables(
+                read_tflite(self.read_member(name), source, "compile the model again")
+            )
         model = parse_model(self.read_member(name), source, "compile the model again")
         check_model(model, source)
         return model
@@ -242,7 +245,7 @@ def build_package(
     graph_text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     if isinstance(model, TfliteModel):
         name = "model.tflite"
-        content = model.content
+        content = model.file.content
     else:
         name = "model.onnx"
         content = model.SerializeToString(deterministic=True)

@@ -74,12 +74,12 @@ class LiteRTModel:
         finalize(self, self._process.forget, self._number)
 
     def run(
-        self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]
+        self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int], *, carry: bool = False
     ) -> dict[int, NDArray[Any]]:
         """Run one inference and return the tensors ``wanted``.
 
-        States have the model's initial values. ``given`` has the input arrays by tensor index.
-        Raises InputError if LiteRT fails.
+        State tensors have the model's initial values, or with ``carry`` those of the inference
+        before. ``given`` has the input arrays by tensor index. Raises InputError if LiteRT fails.
         """
         if not self._process.there:  # a crash in another session ended the child
             self._open()
@@ -88,6 +88,7 @@ class LiteRTModel:
             "session": self._number,
             "given": list(given),
             "wanted": list(wanted),
+            "carry": carry,
         }
         _, arrays = self._process.ask(
             {**request, "thing": self._thing}, list(given.values()), self._thing
@@ -251,16 +252,20 @@ def _answer(
         return {"session": number, "delegated": litert.find_delegated(made), "shapes": shapes}, []
     made = sessions[request["session"]]
     with litert.readable_errors(request["thing"]):
-        return {}, _run(made, dict(zip(request["given"], arrays, strict=True)), request["wanted"])
+        given = dict(zip(request["given"], arrays, strict=True))
+        return {}, _run(made, given, request["wanted"], request["carry"])
 
 
-def _run(made: Any, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> list[NDArray[Any]]:
+def _run(
+    made: Any, given: Mapping[int, NDArray[Any]], wanted: Sequence[int], carry: bool
+) -> list[NDArray[Any]]:
     shapes = {one["index"]: tuple(one["shape"]) for one in made.get_input_details()}
     for number, array in given.items():
         if shapes[number] != array.shape:
             made.resize_tensor_input(number, array.shape)
             made.allocate_tensors()
-    made.reset_all_variables()
+    if not carry:
+        made.reset_all_variables()
     for number, array in given.items():
         made.set_tensor(number, array)
     made.invoke()

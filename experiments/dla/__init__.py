@@ -1,7 +1,8 @@
 """Public Python interface: run networks on a simulated deep-learning accelerator (docs/python.md).
 
-:func:`run` runs one network on one machine, :func:`split` one network on several machines, and
-:func:`system` several networks on several machines. :func:`sweep`, :func:`sweep_system`,
+:func:`run` runs one network on one machine, :class:`Session` a network with state step by step,
+:func:`split` one network on several machines, and :func:`system` several networks on several
+machines. :func:`sweep`, :func:`sweep_system`,
 :func:`explore` and :func:`tune` try many machines, systems or schedules; :func:`load` reads their
 results. :func:`import_model`, :func:`compile` and :class:`Device` run the steps one by one. Invalid
 input raises an :class:`InputError` with a message of one line. The names load on first use.
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from experiments.report.store import load_report
     from experiments.running.inference import import_model, run
     from experiments.running.result import Result
+    from experiments.running.session import Session
     from experiments.sweep.session import Swept, sweep
     from experiments.systems.report import SystemReport
     from experiments.systems.requested import split, sweep_system, system
@@ -144,6 +146,7 @@ else:
             "Preset": "dla_sim.presets",
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
+            "Session": "experiments.running.session",
             "SplitReport": "experiments.systems.split",
             "Swept": "experiments.sweep.session",
             "SystemReport": "experiments.systems.report",
@@ -175,8 +178,8 @@ else:
 __all__ = [
     "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "DeadlockError", "Device",
     "DoesNotFitError", "Exploration", "HazardError", "InputError", "MissingExtraError", "Package",
-    "PluginError", "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport",
-    "SystemResult", "SystemSweep", "Timing",
+    "PluginError", "Preset", "Result", "RunReport", "Session", "SplitReport", "Swept",
+    "SystemReport", "SystemResult", "SystemSweep", "Timing",
     "Tuned", "__version__", "advise", "compile", "explore", "import_model", "load", "load_hardware",
     "load_package", "load_report",
     "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +32,7 @@ from experiments.cost.estimate import estimate, layer_energies, run_activity
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun, figures, memory_map, occupancy, timeline
 from experiments.report.graph import GraphEdge
+from experiments.report.memory import StateEntry, StepsEntry
 from experiments.report.schema import (
     Bus,
     Compilation,
@@ -59,7 +60,8 @@ class RunConditions:
     """Conditions of a run: its command, network, seed, machine and cost table.
 
     The command repeats the run; ``model`` is the network's name. ``weights`` says whether those of
-    a built-in network are trained; None for other networks.
+    a built-in network are trained; None for other networks. ``steps`` is the number of inferences
+    that passed the state on, ``step_ms`` the time in which the input of one arrives.
     """
 
     command: str
@@ -68,6 +70,8 @@ class RunConditions:
     hardware: Preset
     costs: CostTable | None = None
     weights: Literal["trained", "random"] | None = None
+    steps: int | None = None
+    step_ms: float | None = None
 
 
 def _list_region_runs(compiled: CompiledNetwork, traces: Mapping[int, Trace]) -> list[RegionRun]:
@@ -102,8 +106,7 @@ def assemble(
     with the simulator if the programs ran on hardware. Raises ValueError (pydantic's) if a sum does
     not add up.
     """
-    hardware = conditions.hardware
-    costs = conditions.costs
+    hardware, costs = conditions.hardware, conditions.costs
     runs = _list_region_runs(compiled, traces)
     machine = figures(hardware, runs)
     layers = _sort_by_network(
@@ -111,6 +114,7 @@ def assemble(
     )
     host = host_estimate(compiled.partition)
     cycles = {index: trace.cycles for index, trace in traces.items()}
+    steps, whole = _describe_steps(conditions, compiled, host, cycles)
     return RunReport(
         version=tool_version(),
         command=conditions.command,
@@ -132,12 +136,13 @@ def assemble(
         placement=placement_entries(compiled.partition),
         edges=graph_edges(compiled.partition.graph),
         host=host,
-        end_to_end=end_to_end(compiled, host, cycles, hardware.timing.bus_bytes),
+        end_to_end=whole,
         check=check,
         hardware=ran_on,
         fidelity=compiled.package.fidelity,
         warnings=warnings,
         accuracy=accuracy,
+        steps=steps,
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
         timeline=timeline(runs, layers),
@@ -321,14 +326,80 @@ def host_estimate(partition: Partition) -> Host:
     return Host(nodes=len(layers), estimated_cycles=total, layers=tuple(layers))
 
 
+def _describe_steps(
+    conditions: RunConditions, compiled: CompiledNetwork, host: Host, cycles: Mapping[int, int]
+) -> tuple[StepsEntry | None, EndToEnd]:
+    """Return the account of a run's steps, and the cycles of the last one from end to end."""
+    timing = conditions.hardware.timing
+    account = partial(end_to_end, compiled, host, cycles, timing.bus_bytes)
+    if conditions.steps is None:
+        return None, account()
+    state = tuple(_state_entries(compiled))
+    ports = {port.name: port.tensors for port in compiled.interface.ports}
+    stay = [one for one in state if one.resident]
+    outputs = [tensor for one in stay for tensor in ports[one.output]]
+    inputs = [tensor for one in stay for tensor in ports[one.input]]
+    first, steady = account(resident=outputs), account(resident=[*inputs, *outputs])
+    milliseconds = steady.cycles / timing.clock_hz * 1e3
+    steps = StepsEntry(
+        count=conditions.steps,
+        first_cycles=first.cycles,
+        steady_cycles=steady.cycles,
+        state=state,
+        state_bytes=sum(one.nbytes for one in state),
+        step_ms=conditions.step_ms,
+        real_time_factor=conditions.step_ms and milliseconds / conditions.step_ms,
+    )
+    return steps, first if conditions.steps == 1 else steady
+
+
+def _state_entries(compiled: CompiledNetwork) -> Iterator[StateEntry]:
+    """Yield the state of a network, and whether it stays in system memory between steps.
+
+    It stays if only regions produce and consume it, in one layout.
+    """
+    ports = {port.name: port for port in compiled.interface.ports}
+    graph = compiled.graph
+    on_cpu = {
+        name
+        for part in compiled.partition.host_parts
+        for node in part.nodes
+        for name in (*node.inputs, *node.outputs)
+    }
+    stored: dict[str, set[tuple[Any, ...]]] = {}
+    for program in compiled.programs.values():
+        for tensor in (*program.inputs, *program.outputs):
+            layout = graph.values[tensor.name].layout
+            order = None if layout is None else (layout.factors, layout.order)
+            stored.setdefault(tensor.name, set()).add((tensor.shape, tensor.dtype, order))
+    for one in compiled.package.graph.state:
+        value = ports[one.input].value
+        ends = {*ports[one.input].tensors, *ports[one.output].tensors}
+        forms = [stored.get(name, {name}) for name in ends]
+        yield StateEntry(
+            name=one.name,
+            input=one.input,
+            output=one.output,
+            dtype=value.dtype,
+            shape=value.shape,
+            nbytes=value.elements * np.dtype(value.dtype).itemsize,
+            resident=not ends & on_cpu and len(set().union(*forms)) == 1,
+        )
+
+
 def end_to_end(
-    compiled: CompiledNetwork, host: Host, regions: Mapping[int, int], bus_bytes: int
+    compiled: CompiledNetwork,
+    host: Host,
+    regions: Mapping[int, int],
+    bus_bytes: int,
+    resident: Collection[str] = (),
 ) -> EndToEnd:
     """Return the estimated cycles of a whole inference, whose segments run in sequence.
 
     ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's
     input that no other region produces crosses the bus once, and so does a region's output that the
-    CPU or the application consumes. Tensors that pass from region to region are not moved. With
+    CPU or the application consumes. Tensors that pass from region to region are not moved, nor is
+    the ``resident`` state of a network, which passes from step to step. With
     banked memory, tensors cross the bus packed, and the host moves the same number of bytes to pack
     or unpack them.
     """
@@ -337,7 +408,11 @@ def end_to_end(
     estimates = {layer.node: layer for layer in host.layers}
     segments = tuple(
         _segments(
-            partition, estimates, regions, partial(_transfer, partition.graph, packed, bus_bytes)
+            partition,
+            estimates,
+            regions,
+            partial(_transfer, partition.graph, packed, bus_bytes),
+            resident,
         )
     )
     cycles = Counter[str]()
@@ -371,11 +446,14 @@ def _segments(
     estimates: Mapping[str, HostLayer],
     regions: Mapping[int, int],
     transfer: Callable[[Sequence[str], int], Iterator[RunSegment]],
+    resident: Collection[str],
 ) -> Iterator[RunSegment]:
     """Yield the regions, CPU parts and transfers of an inference in execution order."""
     graph = partition.graph
-    made = {name for region in partition.regions for name in region.outputs}
-    wanted = {*graph.outputs, *(name for part in partition.host_parts for name in part.inputs)}
+    made = {name for region in partition.regions for name in region.outputs} | {*resident}
+    wanted = {*graph.outputs} - {*resident} | {
+        *(name for part in partition.host_parts for name in part.inputs)
+    }
     for part in partition.parts:
         if not isinstance(part, Region):
             cycles = sum(estimates[node.name].estimated_cycles for node in part.nodes)

@@ -1,4 +1,4 @@
-"""Memory map of a run report: the tensors and tiles in the scratchpad over time."""
+"""Parts of a run report about memory: the scratchpad over time, and state between steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part
+from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Text
 
 MEMORY_BLOCKS = 500
 """Maximum number of blocks on the memory map."""
@@ -56,3 +56,51 @@ class MemoryMap(Part):
                     f"{block!r} is not within the run's {cycles:,} cycles, {top:,} bytes and "
                     f"{layers:,} layers"
                 )
+
+
+class StateEntry(Part):
+    """State of a network, which is ``input`` of a step and ``output`` of the step before.
+
+    ``resident`` state stays in system memory from step to step. Other state is moved by the CPU,
+    because the CPU computes or reads it, or because input and output have different layouts.
+    """
+
+    name: Text
+    input: Text
+    output: Text
+    dtype: Text
+    shape: tuple[Count, ...]
+    nbytes: Count
+    resident: bool
+
+
+class StepsEntry(Part):
+    """Steps of a run: ``count`` inferences, each with the state that the one before left.
+
+    ``first_cycles`` and ``steady_cycles`` are the estimated cycles of the first and of each later
+    step, with CPU and transfers; only the first step transfers the initial values of resident
+    state. ``state_bytes`` are read and written in each step. ``real_time_factor`` is the time of a
+    steady step divided by ``step_ms``, the time in which its input arrives.
+    """
+
+    count: int = Field(ge=1)
+    first_cycles: Count
+    steady_cycles: Count
+    state: tuple[StateEntry, ...]
+    state_bytes: Count
+    place: Literal["system memory"] = "system memory"
+    step_ms: Annotated[float, Field(gt=0)] | None = None
+    real_time_factor: Annotated[float, Field(ge=0)] | None = None
+
+    def message(self) -> str:
+        """Return one line with the steps' cycles, the size of the state and the speed."""
+        text = f"{self.count:,}: first ~{self.first_cycles:,} cycles"
+        if self.count > 1:
+            text += f", later ones ~{self.steady_cycles:,}"
+        moved = [one for one in self.state if not one.resident]
+        text += f"; {self.state_bytes:,} bytes of state in {self.place}"
+        if moved:
+            text += f", {sum(one.nbytes for one in moved):,} moved by the CPU"
+        if self.real_time_factor is not None:
+            text += f"; real-time factor {self.real_time_factor:.3g} at {self.step_ms:g} ms a step"
+        return text

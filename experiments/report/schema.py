@@ -30,7 +30,7 @@ from experiments.figure import (
 )
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.graph import GraphEdge
-from experiments.report.memory import MemoryMap
+from experiments.report.memory import MemoryMap, StepsEntry
 from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Picojoules, Text, Word
 from isa.arch import flat
 from isa.instruction import KINDS
@@ -451,6 +451,7 @@ class RunReport(Part):
     fidelity: Fidelity | None = None
     warnings: tuple[Suspicion, ...] = ()
     accuracy: Accuracy | None = None
+    steps: StepsEntry | None = None
     compile: Compilation
     occupancy: Occupancy | None = None
     timeline: Timeline | None = None

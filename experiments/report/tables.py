@@ -386,6 +386,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield from _check_lines(report)
     for suspicion in report.warnings:
         yield "warning", Text(suspicion.message(), style="yellow")
+    if report.steps is not None:
+        yield "steps", report.steps.message()
     if report.accuracy is not None:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from byoc.host.sessions import (
     Oracle,
     compare_defined_units,
     is_verified_by,
+    open_definitions,
+    open_file,
     opener,
     oracle_text,
 )
@@ -143,88 +146,117 @@ NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
 
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
-    """Compare every boundary tensor and every output of a run with the oracle.
+    """Compare one inference on ``inputs`` with the oracle, as :class:`Checker` does."""
+    return Checker(network).check(inputs, run)
 
-    ``run`` is one inference on ``inputs``. The oracle runs the whole model with the inputs and
-    outputs of the user's file. If the application exchanges integers, the oracle gets the real
-    numbers that they represent, and the real outputs are compared. Tensors are compared in the form
-    that the model gives them.
+
+class Checker:
+    """Comparison of inferences of a network with the oracle.
+
+    The oracle's sessions serve every inference. With ``carry`` the inferences are steps, and the
+    oracle carries its own state from each to the next.
     """
-    package = network.package
-    numerics = network.arch.numerics
-    if network.programs and not is_verified_by(package.model, numerics):
-        return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
-    model = package.model
-    graph = package.graph
-    regions = network.partition.regions
-    values = run.values
-    interface = network.interface
-    inputs = interface.real(interface.take_arrays(inputs))
-    outputs = interface.real(run.outputs)
-    inputs = {name: graph.values[name].arrange(array) for name, array in inputs.items()}
-    names = [name for name in graph.outputs if graph.values[name].constant is None]
-    exact = all(
-        node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes
-    )
-    boundary = (
-        {*regions[0].inputs, *regions[0].outputs} - {*graph.inputs}
-        if exact and len(regions) == 1
-        else set()
-    )
-    made = Oracle(model, graph, [*names, *sorted(boundary)], numerics=numerics).values(inputs)
-    expected = _compute_region_outputs(network, values, {name: made[name] for name in boundary})
-    found = compare_tensors(
-        _restore_tensors(graph, {name: values[name] for name in expected}),
-        _restore_tensors(graph, expected),
-    )
-    whole = _compare_outputs(
-        graph, outputs, _restore_tensors(graph, {name: made[name] for name in names})
-    )
-    if exact and found.mismatches == 0:
-        found = replace(
-            found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first
+
+    def __init__(self, network: CompiledNetwork, *, carry: bool = False) -> None:
+        self._network = network
+        self._carry = carry
+        self._state: Tensors = {}
+        package = network.package
+        graph = package.graph
+        self._vouched = not network.programs or is_verified_by(package.model, network.arch.numerics)
+        if not self._vouched:
+            return
+        regions = network.partition.regions
+        self._names = [name for name in graph.outputs if graph.values[name].constant is None]
+        self._exact = all(
+            node.op_type in BOUNDARIES
+            for part in network.partition.host_parts
+            for node in part.nodes
         )
-    units = compare_defined_units(package, inputs)
-    return Check(
-        oracle=oracle_text(package, units, numerics),
-        regions=len(regions),
-        tensors=found.tensors,
-        elements=found.elements,
-        mismatches=found.mismatches,
-        max_abs_diff=found.max_abs_diff,
-        first=None if found.first is None else to_reported(found.first),
-        outputs=OutputsCheck(
-            exact=exact,
-            tensors=whole.tensors,
-            elements=whole.elements,
-            differences=whole.mismatches,
-            max_abs_diff=whole.max_abs_diff,
-        ),
-        definitions=units,
-    )
+        self._boundary = (
+            {*regions[0].inputs, *regions[0].outputs} - {*graph.inputs}
+            if self._exact and len(regions) == 1
+            else set()
+        )
+        numerics = network.arch.numerics
+        wanted = [*self._names, *sorted(self._boundary)]
+        self._oracle = Oracle(package.model, graph, wanted, numerics=numerics)
+        self._file = open_file(package.model, graph, numerics)
+        self._definitions = open_definitions(package)
+        self._regions = cache(opener(package.model, graph, numerics=numerics))
 
+    def check(self, inputs: Tensors, run: NetworkRun[Any]) -> Check:
+        """Compare every boundary tensor and every output of a run with the oracle.
 
-def _compute_region_outputs(
-    network: CompiledNetwork,
-    values: Mapping[str, NDArray[Any]],
-    made: Mapping[str, NDArray[Any]],
-) -> dict[str, NDArray[Any]]:
-    """Return the oracle's outputs of every region, computed from the region's own inputs.
+        ``run`` is one inference on ``inputs``. The oracle runs the whole model with the inputs and
+        outputs of the user's file. If the application exchanges integers, the oracle gets the real
+        numbers that they represent, and the real outputs are compared. Tensors are compared in the
+        form that the model gives them.
+        """
+        network = self._network
+        if not self._vouched:
+            return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
+        graph = network.package.graph
+        values = run.values
+        interface = network.interface
+        given = {**interface.real(interface.take_arrays(inputs)), **self._state}
+        inputs = {name: graph.values[name].arrange(array) for name, array in given.items()}
+        made = self._oracle.values(inputs)
+        if self._file is not None:
+            if not self._carry:
+                self._file.reset()
+            made = {**made, **self._file.run(inputs)}
+        known = {**inputs, **{name: made[name] for name in self._boundary}}
+        expected = self._compute_region_outputs(values, known)
+        found = compare_tensors(
+            _restore_tensors(graph, {name: values[name] for name in expected}),
+            _restore_tensors(graph, expected),
+        )
+        wanted = _restore_tensors(graph, {name: made[name] for name in self._names})
+        whole = _compare_outputs(graph, interface.real(run.outputs), wanted)
+        if self._carry:
+            self._state = interface.next_state(given, wanted)
+        if self._exact and found.mismatches == 0:
+            found = replace(
+                found,
+                mismatches=whole.mismatches,
+                max_abs_diff=whole.max_abs_diff,
+                first=whole.first,
+            )
+        units = compare_defined_units(network.package, inputs, self._definitions)
+        return Check(
+            oracle=oracle_text(network.package, units, network.arch.numerics),
+            regions=len(network.partition.regions),
+            tensors=found.tensors,
+            elements=found.elements,
+            mismatches=found.mismatches,
+            max_abs_diff=found.max_abs_diff,
+            first=None if found.first is None else to_reported(found.first),
+            outputs=OutputsCheck(
+                exact=self._exact,
+                tensors=whole.tensors,
+                elements=whole.elements,
+                differences=whole.mismatches,
+                max_abs_diff=whole.max_abs_diff,
+            ),
+            definitions=units,
+        )
 
-    ``values`` are the tensors of the run, ``made`` those that the oracle computed for the whole
-    model. A region whose inputs equal the oracle's has the oracle's outputs.
-    """
-    package = network.package
-    opened = opener(package.model, package.graph, numerics=network.arch.numerics)
-    expected: dict[str, NDArray[Any]] = {}
-    for region in network.partition.regions:
-        if made.keys() >= {*region.inputs} and all(
-            np.array_equal(made[name], values[name]) for name in region.inputs
-        ):
-            expected |= {name: made[name] for name in region.outputs}
-        else:
-            expected |= opened(region.inputs, region.outputs).run(values)
-    return expected
+    def _compute_region_outputs(self, values: Tensors, made: Tensors) -> dict[str, NDArray[Any]]:
+        """Return the oracle's outputs of every region, computed from the region's own inputs.
+
+        ``values`` are the tensors of the run, ``made`` those of the oracle for the whole model. A
+        region whose inputs equal the oracle's has the oracle's outputs.
+        """
+        expected: dict[str, NDArray[Any]] = {}
+        for region in self._network.partition.regions:
+            if made.keys() >= {*region.inputs, *region.outputs} and all(
+                np.array_equal(made[name], values[name]) for name in region.inputs
+            ):
+                expected |= {name: made[name] for name in region.outputs}
+            else:
+                expected |= self._regions(region.inputs, region.outputs).run(values)
+        return expected
 
 
 def _compare_outputs(
@@ -461,14 +493,15 @@ def load_labelled_samples(network: Network, file: Path | None) -> Labelled | Non
         images, labels = dataset
         return Labelled([{name: images[place : place + 1]} for place in range(len(images))], labels)
     graph = network.package.graph
-    values = [graph.values[name].in_model for name in graph.inputs]
+    state = graph.initial_state
+    values = [graph.values[name].in_model for name in graph.inputs if name not in state]
     wanted = {value.name: (value.shape, np.dtype(value.dtype)) for value in values}
     option = f"--accuracy {file}"
     feeds, (labels,) = read_samples(file, option, wanted, beside=(LABELS,))
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         what = f"is of shape {list(labels.shape)} and type {labels.dtype}"
         raise InputError(f"{option}: '{LABELS}' {what}; give the class of each sample, an integer")
-    return Labelled(feeds, labels.astype(np.int64))
+    return Labelled([{**state, **feed} for feed in feeds], labels.astype(np.int64))
 
 
 def measure_accuracy(

@@ -22,7 +22,7 @@ def spell_value(given: object) -> list[str]:
 
     Files and names are unchanged; objects in memory are in angle brackets.
     """
-    if isinstance(given, str | Path | int):
+    if isinstance(given, str | Path | int | float):
         return [str(given)]
     if hasattr(given, "source"):
         return [f"<package {given.source}>"]

@@ -309,6 +309,26 @@ class ProgramRequest(Inferring, MachineChoice):
 class RunRequest(Inferring, Compiling):
     """Request of ``dla run`` and ``dla.run``."""
 
+    steps: int | None = field(
+        default=None,
+        metadata=_network(
+            "--steps",
+            "Run this many inferences that pass the network's state on; --input then has the steps "
+            "along a first axis.",
+            int,
+            metavar="N",
+            least=1,
+        ),
+    )
+    step_ms: float | None = field(
+        default=None,
+        metadata=_network(
+            "--step-ms",
+            "Compare the time of a step with the milliseconds of input that it processes.",
+            float,
+            metavar="MS",
+        ),
+    )
     accuracy: str | Path | None = field(
         default=None,
         metadata=_network(

@@ -24,8 +24,8 @@ from experiments.report.assemble import RunConditions, assemble
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun
 from experiments.running.check import (
+    Checker,
     Tensors,
-    check_values,
     find_warnings,
     joint_check,
     load_labelled_samples,
@@ -40,7 +40,7 @@ from experiments.running.result import Result
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Executor
-from isa.progress import Progress, silent
+from isa.progress import Progress, report_each, silent
 
 if TYPE_CHECKING:
     from experiments.cost.table import CostTable
@@ -64,16 +64,17 @@ def run_requested(wanted: RunRequest) -> Result:
 
     - ``model``: a built-in name, an .onnx, .tflite or .dla file, an ONNX model, the result of
       ``torch.export.export`` or ``torch.onnx.export``, or a package.
-    - ``preset``: name or TOML file of a machine.
+    - ``preset``: name or TOML file of a machine; ``isa`` replaces its instruction set.
     - ``settings``: changes of its keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as
       ``"pe.oc=64"``).
-    - ``isa``: replaces the preset's variant of the instruction set.
     - ``memory_mode``: memory of constants and activations (``"dram"``, ``"flash"``, ``"sram"``).
     - ``options``: options of the compiler; further keywords replace single ones, as in
       ``run(model, schedule="seed")``.
     - ``inputs``: a .npy, .npz or image file, an array, arrays by input name, or several of these, a
       batch. The default is the built-in network's sample, or numbers drawn from ``seed``. With
       ``integer_io`` inputs may be integers; real numbers are quantised first.
+    - ``steps``: number of inferences that pass the state on; inputs have the steps along an axis.
+    - ``step_ms``: milliseconds of input in a step, for the real-time factor.
     - ``seed``: seed of weights, calibration samples and inputs that are drawn.
     - ``host``: runtime of the nodes on the CPU, ``"onnxruntime"`` or ``"reference"``.
     - ``shapes``: shapes of dynamic inputs.
@@ -94,20 +95,20 @@ def run_requested(wanted: RunRequest) -> Result:
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid
     input. Equal arguments give equal reports.
     """
-    options = wanted.options
-    progress = wanted.progress
+    options, progress = wanted.options, wanted.progress
+    _check_steps(wanted)
     hardware = hardware_of(wanted)
     table = None if wanted.cost is None else _cost_table(wanted.cost)
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
     labelled = load_labelled_samples(
         network, None if wanted.accuracy is None else Path(wanted.accuracy)
     )
-    batch = network_batch(network, wanted.inputs, wanted.seed, options)
+    batch = network_batch(network, wanted.inputs, wanted.seed, options, wanted.steps)
     machine = None if wanted.engine is None else _get_executor(wanted.engine(hardware, progress))
     done = infer(network, hardware, batch.feeds[0], options, wanted.host, progress, machine)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
-    found = _check_batch(done, batch, progress)
+    found = _check_batch(done, batch, progress, carry=wanted.steps is not None)
     measured = (
         None
         if labelled is None
@@ -116,6 +117,15 @@ def run_requested(wanted: RunRequest) -> Result:
     return _make_result(
         wanted, done, batch, found, measured, table, None if machine is None else machine.check
     )
+
+
+def _check_steps(wanted: RunRequest) -> None:
+    """Raise InputError for a step without a positive time, or for the time of no step."""
+    time = wanted.step_ms
+    if time is not None and not 0 < time < float("inf"):
+        raise InputError(f"--step-ms {time:g}: give a positive number of milliseconds")
+    if time is not None and wanted.steps is None:
+        raise InputError(f"--step-ms {time:g}: the run has no steps; give their number: --steps N")
 
 
 # Functions that only some runs need; they import what they use.
@@ -177,19 +187,28 @@ class _CheckedOutputs:
     outputs: tuple[Tensors, ...]
 
 
-def _check_batch(done: Inference, batch: InputBatch, progress: Progress) -> _CheckedOutputs:
+def _check_batch(
+    done: Inference, batch: InputBatch, progress: Progress, *, carry: bool
+) -> _CheckedOutputs:
     """Run the remaining inferences of a batch and check all of them against the oracle.
 
-    ``done`` is the first inference, which has already run.
+    ``done`` is the first inference, which has already run. With ``carry`` the inferences are steps:
+    the state passes from each to the next, and so does the oracle's own state.
     """
     progress("checking every region output")
     compiled = done.compiled
+    checker = Checker(compiled, carry=carry)
     checks: list[Check] = []
     outputs: list[Tensors] = []
     suspicions: dict[tuple[str, str], Suspicion] = {}
-    for number, feeds in enumerate(batch.feeds):
+    state: Tensors = {}
+    told = f"checking the {'step' if carry else 'inference'}s of {done.network.name}"
+    for number, given in enumerate(report_each(batch.feeds, told, progress)):
+        feeds = {**given, **state}
         result = done.runtime.run(feeds) if number else done.result
-        checks.append(check_values(compiled, feeds, result))
+        if carry:
+            state = compiled.interface.next_state(feeds, result.outputs)
+        checks.append(checker.check(feeds, result))
         outputs.append(result.outputs)
         for suspicion in find_warnings(compiled, feeds, result):
             suspicions.setdefault((suspicion.kind, suspicion.tensor), suspicion)
@@ -213,6 +232,8 @@ def _make_result(
         done.hardware,
         table,
         _weights_of(request),
+        request.steps,
+        request.step_ms,
     )
     given = batch.join_results(batch.feeds)
     traces = done.result.traces
@@ -241,16 +262,31 @@ def infer(
 
     It runs on the simulator, or on another ``machine``.
     """
+    compiled, runtime = open_runtime(network, hardware, options, host, progress, machine)
+    progress(f"simulating {network.name}")
+    return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
+
+
+def open_runtime(
+    network: Network,
+    hardware: Preset,
+    options: CompileOptions = DEFAULTS,
+    host: Host = "onnxruntime",
+    progress: Progress = silent,
+    machine: Executor[Trace] | None = None,
+) -> tuple[CompiledNetwork, Runtime[Trace]]:
+    """Compile ``network`` for ``hardware``, and prepare it for inferences on the simulator.
+
+    They run on another ``machine`` if one is given.
+    """
     progress(f"compiling {network.name}")
     compiled = compile_network(
         network.package, hardware.arch, options, timing=hardware.timing, progress=progress
     )
-    progress(f"simulating {network.name}")
     device = Device(
         hardware.arch, hardware.timing, engine=cache_times(compute_times), progress=progress
     )
-    runtime = Runtime(compiled, machine or device, host)
-    return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
+    return compiled, Runtime(compiled, machine or device, host)
 
 
 def cache_times(engine: Engine) -> Engine:

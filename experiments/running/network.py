@@ -7,8 +7,9 @@ need them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from experiments.running.in_memory import (
 from experiments.running.package_cache import key_of, sum_of, users_cache
 from isa.errors import InputError, suggest_name
 from isa.progress import Progress, silent
-from isa.reading import check_file, file_fault, first_bytes, read_npz
+from isa.reading import check_file, file_fault, first_bytes, read_npy, read_npz
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _TORCH_SUFFIXES = (".pt", ".pth", ".pt2")
@@ -300,18 +301,64 @@ def _list_wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype
 
 
 def network_batch(
-    network: Network, inputs: Inputs | None, seed: int, options: CompileOptions
+    network: Network,
+    inputs: Inputs | None,
+    seed: int,
+    options: CompileOptions,
+    steps: int | None = None,
 ) -> InputBatch:
     """Return the inputs of one inference or of several.
 
-    They come from arrays, or from :func:`network_feeds`.
+    They come from arrays, or from :func:`network_feeds`. With ``steps``, they are the inputs of one
+    step, or of several steps along a first axis; inputs of one step are repeated, and inputs that
+    are not given are drawn for each step. State that is not given has its initial value.
     """
-    if inputs is None or isinstance(inputs, str | Path):
-        return InputBatch(
-            (network_feeds(network, None if inputs is None else Path(inputs), seed, options),)
+    state = network.package.graph.initial_state
+    if steps is not None and not state:
+        raise InputError(
+            f"{network.name}: it has no state, so that its steps are independent; name the inputs "
+            "and outputs that are state with --state INPUT=OUTPUT, or leave --steps out"
         )
+    file = Path(inputs) if isinstance(inputs, str | Path) else None
+    if steps is not None and file is not None and file.suffix.lower() in (".npy", ".npz"):
+        inputs, file = _read_steps(file), None
+    if inputs is None or file is not None:
+        if steps is not None and file is None and network.builtin is None:
+            return InputBatch(tuple(islice(_draw_feeds(network, seed), steps)), many=True)
+        first = network_feeds(network, file, seed, options)
+        return InputBatch((first,) * (steps or 1), many=steps is not None)
     ports = connect(network.package, options).inputs
-    return batch_of(inputs, {port.name: port.value.shape for port in ports})
+    wanted = {port.name: port.value.shape for port in ports}
+    if steps is not None and isinstance(inputs, Mapping):
+        state |= {name: np.asarray(inputs[name]) for name in inputs if name in state}
+        inputs = {name: array for name, array in inputs.items() if name not in state}
+    if not isinstance(inputs, Mapping):
+        wanted = {name: shape for name, shape in wanted.items() if name not in state}
+    batch = batch_of(inputs, wanted)
+    feeds = tuple({**state, **feed} for feed in batch.feeds)
+    if steps is None:
+        return replace(batch, feeds=feeds)
+    return InputBatch(_repeat_steps(feeds, steps), many=True)
+
+
+def _repeat_steps(feeds: tuple[Feeds, ...], steps: int) -> tuple[Feeds, ...]:
+    """Return the inputs of ``steps`` steps from those given: one for all, or one for each."""
+    if len(feeds) == 1:
+        return feeds * steps
+    if len(feeds) < steps:
+        raise InputError(
+            f"inputs: they have {len(feeds)} steps along their first axis, and {steps} are asked "
+            f"for; give --steps {len(feeds)} or fewer, or inputs of more steps"
+        )
+    return feeds[:steps]
+
+
+def _read_steps(file: Path) -> Inputs:
+    """Return the arrays of a file: by name of a ``.npz`` file, one of a ``.npy`` file."""
+    check_file(file, named=f"input {file}")
+    if file.suffix.lower() == ".npz":
+        return read_npz(file, f"input {file}")
+    return read_npy(file, f"input {file}")
 
 
 def network_feeds(
@@ -321,29 +368,43 @@ def network_feeds(
 
     They come from ``file``, else from the built-in network, else they are drawn from ``seed``. They
     have the model's types; a file may contain integers for inputs that are integer with
-    ``options``. Raises InputError if the file does not contain the network's inputs.
+    ``options``. State that the file does not contain has its initial value. Raises InputError if
+    the file does not contain the network's inputs.
     """
     graph = network.package.graph
     if file is not None:
         return _read_feeds(connect(network.package, options), graph, file)
     if network.builtin is not None:
         return dict(network.builtin.sample_input())
+    return next(_draw_feeds(network, seed))
+
+
+def _draw_feeds(network: Network, seed: int) -> Iterator[Feeds]:
+    """Yield inputs of one inference after another, drawn from ``seed``; the state is initial."""
+    graph = network.package.graph
     generator = np.random.default_rng(seed)
-    return {name: _draw_input(graph.values[name].in_model, generator) for name in graph.inputs}
+    state = graph.initial_state
+    values = [graph.values[name].in_model for name in graph.inputs]
+    while True:
+        yield {
+            value.name: state[value.name] if value.name in state else _draw_input(value, generator)
+            for value in values
+        }
 
 
 def _read_feeds(interface: Interface, graph: Graph, file: Path) -> Feeds:
-    if len(graph.inputs) == 1:
-        value = graph.values[graph.inputs[0]].in_model
-        (port,) = interface.inputs
-        return {value.name: load_input(file, value.shape, value.dtype, port.value.dtype)}
+    state = graph.initial_state
+    ports = [port for port in interface.inputs if port.name not in state]
+    if len(ports) == 1 and (not state or file.suffix.lower() != ".npz"):
+        (port,) = ports
+        value = graph.values[port.name].in_model
+        return {**state, value.name: load_input(file, value.shape, value.dtype, port.value.dtype)}
     if file.suffix.lower() != ".npz":
         raise InputError(
-            f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz "
-            "with an array each"
+            f"input {file}: the network has {len(ports)} inputs; give a .npz with an array each"
         )
     check_file(file, named=f"input {file}")
-    return read_npz(file, f"input {file}")
+    return {**state, **read_npz(file, f"input {file}")}
 
 
 def _is_matching(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:

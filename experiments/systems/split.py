@@ -297,6 +297,11 @@ def split_network(network: Network, system: System, wanted: SplitRequest) -> Spl
             f"{network.name}: nothing of it runs on an accelerator; there is nothing to split"
         )
     images = images if way in ("batch", "pipeline") else 1
+    if images > 1 and network.package.graph.state:
+        raise InputError(
+            f"{network.name}: each step needs the state of the step before, so that --by {way} "
+            f"cannot run {images} at once; give --images 1, or another --by"
+        )
     progress(f"splitting {network.name} by {way}")
     programs = TimedPrograms(system)
     steps = {

@@ -8,9 +8,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.file import TfliteModel
+from byoc.frontend.tflite.variables import rewrite_model
 from byoc.graph import Graph, Value
 from byoc.runtimes import litert
-from byoc.runtimes.litert_process import LiteRTModel
+from byoc.runtimes.litert_process import LiteRTModel, get_session
 from isa.errors import InputError
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -111,6 +112,45 @@ class LitertPart:
                     f"{list(value.shape)}; convert it again"
                 )
         return {name: values[name].arrange(found[numbers[name]]) for name in self._outputs}
+
+
+def read_initial_values(model: TfliteModel) -> dict[int, NDArray[Any]]:
+    """Return the values of the variables before the first inference, by tensor index.
+
+    LiteRT runs only the initialisation of the user's file. Raises InputError for a variable that it
+    leaves without a value.
+    """
+    numbers = [one.before for one in model.variables]
+    chosen = [
+        number
+        for number, operator in enumerate(model.file.operators)
+        if operator.kind in ("CALL_ONCE", "VAR_HANDLE")
+        or (operator.kind == "READ_VARIABLE" and operator.outputs[0] in numbers)
+    ]
+    content = rewrite_model(model.file.content, chosen, (), numbers, {})
+    return get_session(content, "the initial values of the variables").run({}, numbers)
+
+
+class LitertFile:
+    """The user's TensorFlow Lite file on LiteRT, which carries the state itself."""
+
+    def __init__(self, model: TfliteModel, graph: Graph, resolver: litert.Resolver) -> None:
+        self._opening = model.file.content, resolver
+        self._values = graph.values
+        self._inputs = dict(zip(graph.inputs, model.file.inputs, strict=False))
+        self._outputs = dict(zip(graph.outputs, model.file.outputs, strict=False))
+        self.reset()
+
+    def reset(self) -> None:
+        """Start again with the initial state."""
+        self._session = LiteRTModel(*self._opening)
+
+    def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+        """Run the next inference and return the outputs of the file, in the graph's layout."""
+        values = self._values
+        given = {n: values[name].restore(tensors[name]) for name, n in self._inputs.items()}
+        found = self._session.run(given, list(self._outputs.values()), carry=True)
+        return {name: values[name].arrange(found[n]) for name, n in self._outputs.items()}
 
 
 def _number(model: TfliteModel, value: Value) -> int:

@@ -92,12 +92,26 @@ class TFLiteOperator:
     options: Any
 
 
+@dataclass(frozen=True)
+class TFLiteVariable:
+    """Variable that a model reads before it assigns it.
+
+    ``before`` and ``after`` are the tensors with its value at the start and at the end of an
+    inference, by index. They are equal if the model does not assign the variable.
+    """
+
+    name: str
+    before: int
+    after: int
+
+
 @dataclass(frozen=True, eq=False)
 class TfliteModel:
-    """Checked TensorFlow Lite model: the file's bytes and its main subgraph.
+    """Checked TensorFlow Lite model: the file's bytes, its main subgraph and the ``others``.
 
-    ``content`` is the file's own unless data follow the flatbuffer or LiteRT would reject the axis
-    of a bias's scales.
+    ``content`` is the file's own unless data follow the flatbuffer, LiteRT would reject the axis
+    of a bias's scales, or ``variables`` were removed. These are inputs and outputs of ``content``,
+    after those of the file, and ``given`` is the model with its variables.
     """
 
     content: bytes
@@ -106,6 +120,14 @@ class TfliteModel:
     operators: tuple[TFLiteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    others: tuple[TfliteModel, ...] = ()
+    variables: tuple[TFLiteVariable, ...] = ()
+    given: TfliteModel | None = None
+
+    @property
+    def file(self) -> TfliteModel:
+        """The model as the user gave it, with its variables."""
+        return self.given or self
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -142,9 +164,9 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
     try:
         reader = _Reader(content, schema)
         model = reader.model()
-        if not (reader.misnamed or reader.behind):
-            return model
-        return replace(model, content=_rewrite_inline(content, schema))
+        if reader.misnamed or reader.behind:
+            return replace(model, content=_rewrite_inline(content, schema))
+        return model
     except InputError as error:
         raise InputError(f"{source}: {error}; {remedy}") from error
     except _WRONG as error:
@@ -196,8 +218,8 @@ class _Reader:
         graphs = list(self._items(root, "Subgraphs"))
         if not graphs:
             raise InputError("it has no subgraph")
-        found = [self._subgraph(graph, buffers, codes) for graph in graphs]
-        return found[0]
+        main, *others = (self._subgraph(graph, buffers, codes) for graph in graphs)
+        return replace(main, others=tuple(others))
 
     def _items(self, table: Any, name: str) -> Iterator[Any]:
         """Return the entries of a flatbuffer vector after checking its position and length."""
@@ -243,9 +265,9 @@ class _Reader:
         self, graph: Any, buffers: list[Any], codes: list[tuple[str, bool]]
     ) -> TfliteModel:
         raw = list(self._items(graph, "Tensors"))
-        ends = [self._integers(graph, name) for name in ("Inputs", "Outputs")]
+        inputs, outputs = (self._integers(graph, name) for name in ("Inputs", "Outputs"))
         names = _unique(
-            [self._text(tensor.Name(), "a tensor") for tensor in raw], {*ends[0], *ends[1]}
+            [self._text(tensor.Name(), "a tensor") for tensor in raw], {*inputs, *outputs}
         )
         tensors = tuple(
             self._tensor(tensor, name, buffers) for tensor, name in zip(raw, names, strict=True)
@@ -258,7 +280,8 @@ class _Reader:
             self._text(graph.Name(), "the subgraph") or "network",
             tensors,
             operators,
-            *ends,
+            inputs,
+            outputs,
         )
         _check_order(model)
         return model

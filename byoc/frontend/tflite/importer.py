@@ -8,7 +8,7 @@ same cycles as its NCHW version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from byoc.frontend.tflite import elementwise, movement, products, reductions
 from byoc.frontend.tflite.closures import CLOSES, TFLiteClosure, find_closures, tabulate
-from byoc.frontend.tflite.cutting import cut_model, operators_between
+from byoc.frontend.tflite.cutting import cut_model, operators_between, read_initial_values
 from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator
 from byoc.frontend.tflite.unit import Collection, KeptOnCpuError, Reader, UnitContext
 from byoc.frontend.tflite.views import PLANES, TensorView, natural, planes
-from byoc.graph import Graph, Node, drop_unread
+from byoc.graph import Graph, Node, StatePair, drop_unread
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.table import TABLE
@@ -119,29 +119,10 @@ _SHAPED = frozenset(
 def import_tflite(model: TfliteModel) -> Graph:
     """Return the canonical graph of a quantised model, with nodes in topological order.
 
-    Raises InputError for models without integer operators, with variables or with unknown shapes.
+    Raises InputError for models without integer operators or with unknown shapes.
     """
-    _refuse_state(model)
     _refuse_float(model)
     return _TFLiteBuilder(model).graph()
-
-
-_STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
-"""Operators on variables, which keep their values between inferences."""
-
-
-def _refuse_state(model: TfliteModel) -> None:
-    """Raise InputError for a model with variables.
-
-    They are not kept, so each inference would be the first.
-    """
-    kinds = {operator.kind for operator in model.operators}
-    found = [kind for kind in _STATE if kind in kinds]
-    if found:
-        raise InputError(
-            f"it keeps state from one inference to the next ({', '.join(found)}), which is not "
-            "supported; convert it with its state as inputs and outputs"
-        )
 
 
 def _refuse_float(model: TfliteModel) -> None:
@@ -234,7 +215,22 @@ class _TFLiteBuilder:
             *(name for node in nodes for name in (*node.inputs, *node.outputs)),
         }
         values = {name: value for name, value in made.values.items() if name in named}
-        return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
+        return verify_graph(
+            Graph(model.name, inputs, outputs, values, tuple(nodes), self._state(inputs, ends))
+        )
+
+    def _state(self, inputs: Sequence[str], ends: Iterable[int]) -> tuple[StatePair, ...]:
+        """Return the model's variables as pairs of an input and an output."""
+        model = self._model
+        if not model.variables:
+            return ()
+        initial = read_initial_values(model)
+        names = dict(zip(model.inputs, inputs, strict=True))
+        names |= {number: model.tensors[number].name for number in ends}
+        return tuple(
+            StatePair(one.name, names[one.before], names[one.after], initial[one.before])
+            for one in model.variables
+        )
 
     def _free(self, number: int) -> TensorView:
         """Return the preferred layout of a tensor that the CPU or the application writes.

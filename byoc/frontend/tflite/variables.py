@@ -1,0 +1,116 @@
+"""Replace the variables of a TensorFlow Lite model by inputs and outputs of its main subgraph.
+
+LiteRT keeps a variable from one inference to the next. The rewritten model reads the old value from
+an input and returns the new value as an output, so that all other modules see a model without
+state. Tensors keep their indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator, TFLiteVariable, read_tflite
+from byoc.runtimes import litert
+from isa.errors import InputError
+
+KINDS = frozenset({"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"})
+"""Operators on variables."""
+REMEDY = "convert the model with its state as inputs and outputs"
+
+
+def remove_variables(model: TfliteModel) -> TfliteModel:
+    """Return a model with an input and an output instead of each variable.
+
+    A model without variables is returned unchanged. Raises InputError for a variable that another
+    operator or subgraph uses, or that changes its shape or type.
+    """
+    _check_subgraphs(model)
+    if not any(operator.kind in KINDS for operator in model.operators):
+        return model
+    variables, same = _trace_variables(model)
+    for one in variables:
+        _check_form(model, one)
+    inputs = [one.before for one in variables]
+    after = (one.after for one in variables)
+    outputs = [same.get(number, number) for number in model.outputs]
+    outputs += [n for n in dict.fromkeys(after) if n not in (*outputs, *inputs, *model.inputs)]
+    chosen = [n for n, one in enumerate(model.operators) if one.kind not in KINDS]
+    content = rewrite_model(model.content, chosen, (*model.inputs, *inputs), outputs, same)
+    return replace(read_tflite(content, model.name), variables=variables, given=model)
+
+
+def _check_subgraphs(model: TfliteModel) -> None:
+    """Raise InputError if a subgraph besides the main one and those of CALL_ONCE uses variables."""
+    once = {one.options.initSubgraphIndex for one in model.operators if one.kind == "CALL_ONCE"}
+    for number, graph in enumerate(model.others, start=1):
+        kinds = KINDS.intersection(operator.kind for operator in graph.operators)
+        if kinds and number not in once:
+            raise InputError(
+                f"subgraph {number} uses variables ({min(kinds)}), which only the main subgraph "
+                f"and those of CALL_ONCE may; {REMEDY}"
+            )
+
+
+def _trace_variables(model: TfliteModel) -> tuple[tuple[TFLiteVariable, ...], dict[int, int]]:
+    """Return the variables whose values pass from one inference to the next.
+
+    The second result maps tensors to the tensor with the same value that replaces them.
+    """
+    keys: dict[int, str] = {}
+    before: dict[str, int] = {}
+    now: dict[str, int] = {}
+    same: dict[int, int] = {}
+    for operator in model.operators:
+        if operator.kind == "VAR_HANDLE":
+            shared = (operator.options.sharedName or b"").decode(errors="replace")
+            keys[operator.outputs[0]] = shared or model.tensors[operator.outputs[0]].name
+        elif operator.kind == "READ_VARIABLE":
+            key, result = _key(operator, keys, 1), operator.outputs[0]
+            if key in now:
+                same[result] = now[key]
+            else:
+                before[key] = now[key] = result
+        elif operator.kind == "ASSIGN_VARIABLE":
+            number = operator.inputs[1]
+            now[_key(operator, keys, 2)] = same.get(number, number)
+        elif keys.keys() & {*operator.inputs}:
+            raise InputError(f"{operator.name} takes a variable, which is not supported; {REMEDY}")
+    return tuple(TFLiteVariable(key, number, now[key]) for key, number in before.items()), same
+
+
+def _key(operator: TFLiteOperator, keys: Mapping[int, str], inputs: int) -> str:
+    """Return the name of the variable that an operator with ``inputs`` inputs reads or assigns."""
+    if len(operator.inputs) != inputs or operator.inputs[0] not in keys:
+        raise InputError(
+            f"{operator.name} names no variable of the main subgraph; convert it again"
+        )
+    return keys[operator.inputs[0]]
+
+
+def _check_form(model: TfliteModel, one: TFLiteVariable) -> None:
+    old, new = (model.tensors[number] for number in (one.before, one.after))
+    if (old.shape, old.dtype) != (new.shape, new.dtype):
+        raise InputError(
+            f"variable '{one.name}' has shape {list(old.shape)} and type {old.dtype}, and the "
+            f"model assigns shape {list(new.shape)} and type {new.dtype}; {REMEDY}"
+        )
+
+
+def rewrite_model(
+    content: bytes,
+    operators: Iterable[int],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    same: Mapping[int, int],
+) -> bytes:
+    """Return a model with some of the main subgraph's operators, and other inputs and outputs."""
+    whole = litert.schema().ModelT.InitFromPackedBuf(content, 0)
+    graph = whole.subgraphs[0]
+    graph.operators = [graph.operators[number] for number in operators]
+    for operator in graph.operators:
+        if operator.inputs is not None:
+            operator.inputs = [same.get(int(number), int(number)) for number in operator.inputs]
+    graph.inputs, graph.outputs = list(inputs), list(outputs)
+    whole.signatureDefs = None
+    return litert.pack_model(whole)
