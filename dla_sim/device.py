@@ -169,12 +169,12 @@ class LoadedProgram:
 
     It holds what does not depend on data, the trace included. Every run computes data again.
 
-    ``effects[i]`` executes command i on the memories: its kernel, or its semantics.
+    ``effect`` executes a command on the memories: its kernel, or its semantics.
     """
 
     prepared: PreparedProgram
     workload: Workload
-    effects: tuple[Kernel, ...]
+    effect: Kernel
     memory: SystemMemory
     engine: Engine
 
@@ -280,12 +280,11 @@ class Device:
 
     def _load(self, program: Program) -> LoadedProgram:
         prepared = prepare(program)
-        commands = prepared.commands
         operands = prepared.operands
         return LoadedProgram(
             prepared,
             Workload(prepared.demands, self.timing),
-            tuple(self._kernels.kernel_for(command.instruction.mnemonic) for command in commands),
+            self._kernels.run,
             SystemMemory(program, operands),
             self._engine,
         )
@@ -299,12 +298,11 @@ class Device:
         for tensor in program.inputs:
             memory.put(tensor, inputs[tensor.name])
         prepared = loaded.prepared
-        effects = loaded.effects
         sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
         machine = Machine(self.arch, sram, memory.data)
         commands = prepared.commands
         for number in report_each(loaded.order, f"simulating {program.name}", self._progress):
-            carry_out(effects[number], commands[number], machine)
+            carry_out(loaded.effect, commands[number], machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 
 

@@ -327,7 +327,7 @@ class Playback:
             scratchpad(device.arch, loaded.prepared.sram_peak_bytes, 0),
             loaded.memory.data,
         )
-        self._effects = loaded.effects
+        self._effect = loaded.effect
         self._commands = loaded.prepared.commands
         self._end = trace.times.end
         self._order = loaded.order
@@ -346,7 +346,7 @@ class Playback:
         Errors are those of :func:`dla_sim.kernels.dispatch.carry_out`.
         """
         number = self._order[self._position]
-        carry_out(self._effects[number], self._commands[number], self.machine)
+        carry_out(self._effect, self._commands[number], self.machine)
         self._position += 1
 
     def run(self, until: int) -> None:

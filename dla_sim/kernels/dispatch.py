@@ -15,18 +15,11 @@ from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, prepare_whole
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.convolution import convolution, prepare_grouped
 from dla_sim.kernels.depthwise import depthwise
-from dla_sim.kernels.elementwise import (
-    add_look_up,
-    addition,
-    comparison,
-    look_up_tensor,
-    requantisation,
-    unary,
-)
+from dla_sim.kernels.elementwise import add_look_up, look_up_tensor, unary
 from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
-from dla_sim.kernels.pooling import interpolation, pooling
-from dla_sim.kernels.rows import normalisation, reduction, softmax
+from dla_sim.kernels.pooling import pooling
+from dla_sim.kernels.rows import normalisation, softmax
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Machine
@@ -42,29 +35,21 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_GROUP_CONV": prepare_grouped,
     "OP_MAT_MUL": matrix_product,
     "OP_DYN_MAT_MUL": dynamic_product,
-    "OP_REQUANT": prepare_whole(requantisation),
     "OP_POOL": prepare_whole(pooling),
-    "OP_RESIZE": prepare_whole(interpolation),
     "OP_ACT_RELU": prepare_whole(unary("relu")),
     "OP_ACT_LRELU": prepare_whole(unary("leaky_relu")),
     "OP_E_ABS": prepare_whole(unary("absolute")),
-    "OP_C_MIN": prepare_whole(comparison(np.minimum)),
-    "OP_C_MAX": prepare_whole(comparison(np.maximum)),
-    "OP_E_ADD": prepare_whole(addition),
     "OP_LUT": prepare_whole(look_up_tensor),
     "OP_PERMUTE": permutation,
-    "OP_E_MUL": prepare_whole(pairs.multiplication),
-    "OP_E_SUB": prepare_whole(pairs.subtraction),
-    "OP_E_DIV": prepare_whole(pairs.division),
-    "OP_B_ADD": prepare_whole(pairs.addition),
-    "OP_B_MIN": prepare_whole(pairs.comparison),
-    "OP_REDUCE": prepare_whole(reduction),
+    "OP_E_MUL": pairs.prepare_pairs(pairs.product),
+    "OP_E_ADD": pairs.prepare_pairs(pairs.addition),
+    "OP_B_ADD": pairs.prepare_pairs(pairs.addition),
     "OP_SOFTMAX": prepare_whole(softmax),
     "OP_NORM": prepare_whole(normalisation),
     "OP_DMA_READ": transfer,
     "OP_DMA_WRITE": transfer,
 }
-"""Kernels by mnemonic."""
+"""Kernels by mnemonic, for instructions whose semantics are measurably slower."""
 
 ON_ATOMS: Mapping[str, Callable[[Command, Arch, atoms.WeightStore], Attempt | None]] = {
     "OP_CONV": atoms.convolution,
@@ -89,13 +74,6 @@ class Kernels:
         self._weights = atoms.WeightStore()
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
-    def kernel_for(self, mnemonic: str) -> Kernel:
-        """Return the function that executes commands of ``mnemonic``.
-
-        This is its kernel, or its semantics if it has no kernel.
-        """
-        return self.run if mnemonic in KERNELS else _semantics
-
     def attempt(self, command: Command) -> Attempt | None:
         """Return the prepared kernel of ``command``; None if no kernel can execute it."""
         try:
@@ -110,12 +88,10 @@ class Kernels:
     def _prepare_packed(self, command: Command, plain: Unpacked) -> Attempt | None:
         """Return the kernel for packed tensors, with the kernel for dense tensors as a fallback."""
         prepare = ON_ATOMS.get(command.instruction.mnemonic)
-        found, other = (
-            prepare(command, self.arch, self._weights) if prepare else None,
-            self._prepare_unpacked(plain),
-        )
-        if found is None or other is None:
-            return found or other
+        found = prepare(command, self.arch, self._weights) if prepare else None
+        other = self._prepare_unpacked(plain)
+        if found is None:
+            return other
         return lambda machine, scratch: found(machine, scratch) or other(machine, scratch)
 
     def _plain(self, command: Command) -> Attempt | None:
@@ -127,18 +103,16 @@ class Kernels:
             else found
         )
 
-    def _prepare_unpacked(self, unpacked: Unpacked) -> Attempt | None:
+    def _prepare_unpacked(self, unpacked: Unpacked) -> Attempt:
         """Return a kernel that runs a dense kernel on unpacked operands.
 
         It unpacks the operands, runs the dense kernel or the semantics, and packs the results.
         """
         found = self._plain(unpacked.command)
-        if found is None:
-            return None
 
         def attempt(machine: Machine, scratch: Workspace) -> bool:
             def effect(plain: Command, memory: Machine) -> None:
-                if not found(memory, scratch):
+                if found is None or not found(memory, scratch):
                     plain.instruction.semantics(plain, memory)
 
             unpacked.run(effect, machine, scratch.array("unpacked", (unpacked.nbytes,), np.uint8))
@@ -151,15 +125,6 @@ class Kernels:
         attempt = self.attempt(command)
         if attempt is None or not attempt(machine, self.scratch):
             command.instruction.semantics(command, machine)
-
-
-def _semantics(command: Command, machine: Machine) -> None:
-    command.instruction.semantics(command, machine)
-
-
-def kernel_for(mnemonic: str, arch: Arch) -> Kernel:
-    """Return the function that executes ``mnemonic``, with scratch memory of its own."""
-    return Kernels(arch).kernel_for(mnemonic)
 
 
 def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:

@@ -1,31 +1,17 @@
-"""Kernels of element-wise int8 instructions, tables and requantisation.
-
-A unary function uses a table of 256 entries; minimum and maximum use NumPy. ``OP_E_ADD`` is
-computed in blocks, in float64 if that is provably as exact as the fused multiply-adds of the
-semantics.
-"""
+"""Kernels of unary int8 instructions and look-up tables: bytes are translated by tables."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from math import isfinite
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import AtOnce, Attempt, Workspace, disjoint
-from dla_sim.kernels.results import LARGEST_SQUARES
-from isa import numerics
+from dla_sim.kernels.attempt import AtOnce, Attempt, Workspace
 from isa.access import row_starts
 from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.numerics.unary import Function
 from isa.ops.elementwise import unary_result
 from isa.ops.lookup import TABLE_BYTES, look_up, result_shape, shape, table_count
-from isa.ops.lookup import shape as planes_of
-from isa.ops.requant import load_records
-from isa.registers import float_value
 
 _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)
 
@@ -56,108 +42,6 @@ def unary(function: Function) -> AtOnce:
         return True
 
     return kernel
-
-
-def comparison(function: Callable[..., Any]) -> AtOnce:
-    """Return the kernel of ``OP_C_MIN`` or ``OP_C_MAX``.
-
-    NumPy's ``function`` handles overlapping operands.
-    """
-
-    def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
-        a = _operand(command, machine, "INPUT")
-        b = _operand(command, machine, "OPERAND")
-        output = _operand(command, machine, "OUTPUT")
-        if a is None or b is None or output is None:
-            return False
-        function(a, b, out=output)
-        return True
-
-    return kernel
-
-
-_BLOCK_ELEMENTS = 16 * 1024
-_OPERAND = 128 + 255
-"""Largest magnitude of an operand plus the offset."""
-
-
-def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute an element-wise addition; return False if the kernel cannot execute it.
-
-    Nothing is written if it returns False.
-    """
-    length = command["EX_LENGTH"]
-    offset = command["EX_OFFSET"]
-    low = command["EX_CLAMP_LOW"]
-    high = command["EX_CLAMP_HIGH"]
-    constants = tuple(float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
-    starts = tuple(command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
-    if (
-        machine.arch.numerics != "onnxruntime"
-        or not length
-        or low > high
-        or not exact_in_float64(*constants)
-    ):
-        return False
-    output = starts[2]
-    if max(starts) + length > machine.sram.size or not all(
-        output <= s or output >= s + length for s in starts
-    ):
-        return False
-    a, b, y = (machine.sram[start : start + length].view(np.int8) for start in starts)
-    for first in range(0, length, _BLOCK_ELEMENTS):
-        block = slice(first, min(first + _BLOCK_ELEMENTS, length))
-        total = _add_fused(a[block], b[block], constants, offset, scratch)
-        numerics.requantise_float32(
-            total, np.ones((), np.float32), -offset, low, high, out=y[block]
-        )
-    return True
-
-
-def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
-    """Return True if float64 computes a sum of two scaled operands exactly.
-
-    Both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` must be exact.
-
-    All terms are multiples of the finest unit of the three constants, also after rounding to
-    float32. The sums are therefore exact if the largest one is below 2**53 units. Each conversion
-    to float32 is then the only rounding, as in a fused operation.
-    """
-    if not (isfinite(ratio_a) and isfinite(ratio_b) and isfinite(constant)):
-        return False
-    largest = 2 * (_OPERAND * (abs(ratio_a) + abs(ratio_b)) + abs(constant))
-    units = max(value.as_integer_ratio()[1] for value in (ratio_a, ratio_b, constant))
-    return largest < 1e30 and largest < 2**53 / units
-
-
-def _add_fused(
-    a: NDArray[np.int8],
-    b: NDArray[np.int8],
-    constants: tuple[float, ...],
-    offset: int,
-    scratch: Workspace,
-) -> NDArray[np.float32]:
-    """Return float32 a' * ratio_a + float32(b' * ratio_b + constant), each rounded once.
-
-    a' and b' are the operands plus the offset.
-    """
-    wide = scratch.array("float64", a.shape, np.float64)
-    inner = scratch.array("inner float64", a.shape, np.float64)
-    total: NDArray[np.float32] = scratch.array("sums", a.shape, np.float32)
-    np.copyto(inner, b)
-    if offset:
-        np.add(inner, offset, out=inner)
-    np.multiply(inner, constants[1], out=inner)
-    np.add(inner, constants[2], out=inner)
-    np.copyto(total, inner, casting="same_kind")
-    np.copyto(inner, total)
-    np.copyto(wide, a)
-    if offset:
-        np.add(wide, offset, out=wide)
-    np.multiply(wide, constants[0], out=wide)
-    np.add(wide, inner, out=wide)
-    np.copyto(total, wide, casting="same_kind")
-    return total
 
 
 # Tables.
@@ -235,74 +119,3 @@ def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
         return True
 
     return both
-
-
-# Requantisation.
-# ``OP_REQUANT`` in blocks of float32, also in place.
-
-_REQUANT_BLOCK = 64 * 1024
-
-
-def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a requantisation; return False if the kernel cannot execute it.
-
-    Nothing is written if it returns False.
-    """
-    outer, channels, inner = planes_of(command)
-    low = command["EX_CLAMP_LOW"]
-    high = command["EX_CLAMP_HIGH"]
-    if machine.arch.numerics != "onnxruntime" or not outer * channels * inner or low > high:
-        return False
-    if not _safe(command, machine, outer * channels * inner):
-        return False
-    scale = load_records(machine, command["EX_CHANNEL_ADDRESS"], channels).scale
-    if not np.vdot(scale, scale) <= LARGEST_SQUARES:
-        return False
-    accumulator = np.ndarray(
-        (outer, channels, inner), np.int32, machine.sram, command["EX_INPUT_ADDRESS"]
-    )
-    output = np.ndarray(
-        (outer, channels, inner), np.int8, machine.sram, command["EX_OUTPUT_ADDRESS"]
-    )
-    for block in _blocks(outer, channels, inner):
-        wide = scratch.array("sums", accumulator[block].shape, np.float32)
-        np.copyto(wide, accumulator[block], casting="unsafe")
-        factors = scale[block[1], None]
-        numerics.requantise_float32(
-            wide, factors, command["EX_OUTPUT_ZERO_POINT"], low, high, out=output[block]
-        )
-    return True
-
-
-def _safe(command: Command, machine: Machine, elements: int) -> bool:
-    """Return True if computing blocks in ascending order never overwrites unread input.
-
-    In place is safe: the byte of result i is at or below the first byte of accumulator i, which has
-    been read.
-    """
-    source = command["EX_INPUT_ADDRESS"]
-    target = command["EX_OUTPUT_ADDRESS"]
-    records = command["EX_CHANNEL_ADDRESS"]
-    records_end = records + command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
-    ends = target + elements, source + 4 * elements, records_end
-    if max(ends) > machine.sram.size or not disjoint((target, ends[0]), ((records, records_end),)):
-        return False
-    return target <= source or target >= ends[1]
-
-
-def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield blocks of a tensor with at most about 64 Ki elements, in memory order.
-
-    A block has several matrices, several channels of one matrix, or part of one channel.
-    """
-    matrices = max(_REQUANT_BLOCK // (channels * inner), 1)
-    planes = min(max(_REQUANT_BLOCK // inner, 1), channels)
-    elements = min(_REQUANT_BLOCK, inner)
-    for first in range(0, outer, matrices):
-        for channel in range(0, channels, planes):
-            for element in range(0, inner, elements):
-                yield (
-                    slice(first, min(first + matrices, outer)),
-                    slice(channel, min(channel + planes, channels)),
-                    slice(element, min(element + elements, inner)),
-                )

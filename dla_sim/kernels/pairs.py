@@ -1,6 +1,6 @@
-"""Element-wise instructions of two tensors with broadcasting, computed in blocks by NumPy.
+"""Products and sums of two int8 tensors with broadcasting, computed in blocks by NumPy.
 
-Float64 sums replace fused multiply-adds if that is provably exact, as in ``OP_E_ADD``.
+Float64 sums replace the fused multiply-adds of the semantics if that is provably exact.
 """
 
 from __future__ import annotations
@@ -11,57 +11,75 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import AtOnce, Workspace, disjoint
-from dla_sim.kernels.elementwise import exact_in_float64
+from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, disjoint, highest
 from isa import numerics
 from isa.access import Range
+from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.ops.pairs import operand_shape
 from isa.registers import float_value
 
 _BLOCK_ELEMENTS = 16 * 1024
+_OPERAND = 128 + 255
+"""Largest magnitude of an operand plus the offset."""
 _ONE = np.ones((), np.float32)
-_SMALLEST = np.float32(-(2.0**40))
-Block = tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]
-"""Matching parts of a, b and the result; a and b broadcast."""
-Work = Callable[[Command, Block, Workspace], None]
+Block = NDArray[np.int8]
+Work = Callable[[Block, Block, Block, Workspace], None]
+"""Computes matching parts of a, b and the result; a and b broadcast."""
 
 
-def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
-    """Return a kernel that runs ``work`` on blocks of two operands, for ``usable`` commands."""
+def prepare_pairs(make_work: Callable[[Command], Work | None]) -> Prepare:
+    """Return the preparation of kernels that run a command's work on blocks of two operands.
 
-    def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
-        repeats = command.fields["repeat_a"], command.fields["repeat_b"], 0
-        shapes = [operand_shape(command, repeat) for repeat in repeats]
+    ``make_work`` returns None for a command that the kernel cannot execute.
+    """
+
+    def prepare(command: Command, arch: Arch) -> Attempt | None:
+        work = make_work(command)
+        fields = command.fields
+        repeats = fields.get("repeat_a", 0), fields.get("repeat_b", 0), 0
+        shapes = [_shape(command, repeat) for repeat in repeats]
         starts = [command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")]
         ranges: list[Range] = [(at, at + n * m) for at, (n, m) in zip(starts, shapes, strict=True)]
         channels, length = shapes[2]
-        if (
-            not channels
-            or max(end for _, end in ranges) > machine.sram.size
-            or not disjoint(ranges[2], ranges[:2])
-        ):
-            return False
-        if (
-            machine.arch.numerics == "fixed" and "EX_SCALE_A" in command.instruction.registers
-        ) or not usable(command):
-            return False
-        a, b, y = (
-            machine.sram[first:end].view(np.int8).reshape(shape)
-            for (first, end), shape in zip(ranges, shapes, strict=True)
-        )
+        limits_fit = command["EX_CLAMP_LOW"] <= command["EX_CLAMP_HIGH"]
+        if work is None or arch.numerics != "onnxruntime" or not channels or not limits_fit:
+            return None
+        for shape, read in zip(shapes[:2], ranges[:2], strict=True):
+            # a dense operand at or above the result is read before it is overwritten
+            if not disjoint(ranges[2], (read,)) and (shape != shapes[2] or read < ranges[2]):
+                return None
+        end = highest(*ranges)
         step = max(1, _BLOCK_ELEMENTS // length)
         width = min(length, _BLOCK_ELEMENTS)
-        for row in range(0, channels, step):
-            for column in range(0, length, width):
-                part = slice(row, row + step), slice(column, column + width)
-                work(command, (_cut(a, part), _cut(b, part), y[part]), scratch)
-        return True
 
-    return kernel
+        def attempt(machine: Machine, scratch: Workspace) -> bool:
+            if end > machine.sram.size:
+                return False
+            a, b, y = (
+                machine.sram[first:last].view(np.int8).reshape(shape)
+                for (first, last), shape in zip(ranges, shapes, strict=True)
+            )
+            for row in range(0, channels, step):
+                for column in range(0, length, width):
+                    part = slice(row, row + step), slice(column, column + width)
+                    work(_cut(a, part), _cut(b, part), y[part], scratch)
+            return True
+
+        return attempt
+
+    return prepare
 
 
-def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int8]:
+def _shape(command: Command, repeat: int) -> tuple[int, int]:
+    """Return the shape (channels, elements) of an operand; ``OP_E_ADD`` has only elements."""
+    if "EX_OUTPUT_CHANNELS" in command.instruction.registers:
+        return operand_shape(command, repeat)
+    length = command["EX_LENGTH"]
+    return (1, length) if length else (0, 0)
+
+
+def _cut(operand: Block, part: tuple[slice, slice]) -> Block:
     """Return the elements of a broadcast operand that match a block of the result.
 
     This is all of the operand along broadcast axes.
@@ -72,114 +90,80 @@ def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int
     return operand[rows, columns]
 
 
-def _limits(command: Command) -> tuple[int, int]:
-    return command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
-
-
-def _compare(command: Command, block: Block, scratch: Workspace) -> None:
-    a, b, y = block
-    (np.maximum if command.fields["maximum"] else np.minimum)(a, b, out=y)
-
-
-def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
-    """Multiply a block of two operands, exactly in float32, and requantise the products.
+def product(command: Command) -> Work | None:
+    """Return the work of ``OP_E_MUL``, or None if float32 does not compute it exactly.
 
     The zero point is added before rounding; the offset is subtracted after it.
     """
-    a, b, y = block
-    ratio = np.float32(float_value(command["EX_SCALE_A"]))
-    total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
-    left = np.subtract(a, command["EX_INPUT_ZERO_POINT"], dtype=np.float32)
-    right = np.subtract(b, command["EX_OPERAND_ZERO_POINT"], dtype=np.float32)
-    np.multiply(left, right, out=total)
-    np.multiply(total, ratio, out=total)
-    np.add(total, np.float32(command["EX_OUTPUT_ZERO_POINT"]), out=total)
-    numerics.requantise_float32(total, _ONE, -command["EX_OFFSET"], *_limits(command), out=y)
-
-
-def _can_multiply(command: Command) -> bool:
-    """Return True if float32 computes a product of the command exactly.
-
-    In addition no limit may be lost, and the ratio must be a valid scale.
-    """
-    zeros = (
-        command["EX_INPUT_ZERO_POINT"],
-        command["EX_OPERAND_ZERO_POINT"],
-        command["EX_OUTPUT_ZERO_POINT"],
+    zero_a, zero_b, zero_y = (
+        command[f"EX_{name}_ZERO_POINT"] for name in ("INPUT", "OPERAND", "OUTPUT")
     )
-    ratio = float_value(command["EX_SCALE_A"])
-    low, high = _limits(command)
-    return max(map(abs, zeros)) < 1 << 9 and isfinite(ratio) and 0 < ratio < 2.0**64 and low <= high
+    limits = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    offset = command["EX_OFFSET"]
+    scale = float_value(command["EX_SCALE_A"])
+    largest = max(abs(zero_a), abs(zero_b), abs(zero_y))
+    if largest >= 1 << 9 or not isfinite(scale) or not 0 < scale < 2.0**64:
+        return None
+    ratio = np.float32(scale)
 
-
-def _scale_operands(function: np.ufunc) -> Work:
-    """Return a block function that applies ``function`` to both scaled operands.
-
-    NaN becomes the smallest value.
-    """
-
-    def work(command: Command, block: Block, scratch: Workspace) -> None:
-        a, b, y = block
-        scale_a, scale_b, scale_y = (
-            np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY"
-        )
+    def work(a: Block, b: Block, y: Block, scratch: Workspace) -> None:
         total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
-        left = np.subtract(a, command["EX_INPUT_ZERO_POINT"], dtype=np.float32)
-        right = np.subtract(b, command["EX_OPERAND_ZERO_POINT"], dtype=np.float32)
-        np.multiply(left, scale_a, out=left)
-        np.multiply(right, scale_b, out=right)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            function(left, right, out=total)
-        np.divide(total, scale_y, out=total)
-        np.fmax(total, _SMALLEST, out=total)
-        numerics.requantise_float32(
-            total, _ONE, command["EX_OUTPUT_ZERO_POINT"], *_limits(command), out=y
-        )
+        left = np.subtract(a, zero_a, dtype=np.float32)
+        right = np.subtract(b, zero_b, dtype=np.float32)
+        np.multiply(left, right, out=total)
+        np.multiply(total, ratio, out=total)
+        np.add(total, np.float32(zero_y), out=total)
+        numerics.requantise_float32(total, _ONE, -offset, *limits, out=y)
 
     return work
 
 
-def _can_scale(command: Command) -> bool:
-    """Return True if zero points are small and scales are far from the limits of float32."""
-    scales = [float_value(command[f"EX_SCALE_{name}"]) for name in "ABY"]
-    zeros = (
-        command["EX_INPUT_ZERO_POINT"],
-        command["EX_OPERAND_ZERO_POINT"],
-        command["EX_OUTPUT_ZERO_POINT"],
-    )
-    low, high = _limits(command)
-    return (
-        max(map(abs, zeros)) < 1 << 9
-        and all(2.0**-40 < scale < 2.0**40 for scale in scales)
-        and low <= high
-    )
+def addition(command: Command) -> Work | None:
+    """Return the work of ``OP_E_ADD`` and ``OP_B_ADD``, or None if float64 is not exact.
 
-
-def _add(command: Command, block: Block, scratch: Workspace) -> None:
-    """Add a block of two operands like ``OP_E_ADD``; scale each operand before broadcasting."""
-    a, b, y = block
-    ratio_a, ratio_b, constant = _constants(command)
+    It computes a' * ratio_a + float32(b' * ratio_b + constant), each rounded once to float32. a'
+    and b' are the operands plus the offset.
+    """
+    ratio_a, ratio_b, constant = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
+    limits = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     offset = command["EX_OFFSET"]
-    inner = (b.astype(np.float64) + offset) * ratio_b + constant
-    wide = (a.astype(np.float64) + offset) * ratio_a + inner.astype(np.float32)
-    numerics.requantise_float32(wide.astype(np.float32), _ONE, -offset, *_limits(command), out=y)
+    if not exact_in_float64(ratio_a, ratio_b, constant):
+        return None
+
+    def work(a: Block, b: Block, y: Block, scratch: Workspace) -> None:
+        wide = scratch.array("float64", y.shape, np.float64)
+        inner = scratch.array("inner float64", b.shape, np.float64)
+        rounded: NDArray[np.float32] = scratch.array("rounded", b.shape, np.float32)
+        total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
+        np.copyto(inner, b)
+        if offset:
+            np.add(inner, offset, out=inner)
+        np.multiply(inner, ratio_b, out=inner)
+        np.add(inner, constant, out=inner)
+        np.copyto(rounded, inner, casting="same_kind")
+        np.copyto(inner, rounded)
+        np.copyto(wide, a)
+        if offset:
+            np.add(wide, offset, out=wide)
+        np.multiply(wide, ratio_a, out=wide)
+        np.add(wide, inner, out=wide)
+        np.copyto(total, wide, casting="same_kind")
+        numerics.requantise_float32(total, _ONE, -offset, *limits, out=y)
+
+    return work
 
 
-def _constants(command: Command) -> tuple[float, float, float]:
-    a, b, y = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
-    return a, b, y
+def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
+    """Return True if float64 computes a sum of two scaled operands exactly.
 
+    Both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` must be exact.
 
-def _can_add(command: Command) -> bool:
-    low, high = _limits(command)
-    return low <= high and exact_in_float64(*_constants(command))
-
-
-multiplication = _pairs(_multiply, _can_multiply)
-subtraction = _pairs(
-    _scale_operands(np.subtract),
-    lambda command: not command.fields["squared"] and _can_scale(command),
-)
-division = _pairs(_scale_operands(np.divide), _can_scale)
-addition = _pairs(_add, _can_add)
-comparison = _pairs(_compare, lambda command: True)
+    All terms are multiples of the finest unit of the three constants, also after rounding to
+    float32. The sums are therefore exact if the largest one is below 2**53 units. Each conversion
+    to float32 is then the only rounding, as in a fused operation.
+    """
+    if not (isfinite(ratio_a) and isfinite(ratio_b) and isfinite(constant)):
+        return False
+    largest = 2 * (_OPERAND * (abs(ratio_a) + abs(ratio_b)) + abs(constant))
+    units = max(value.as_integer_ratio()[1] for value in (ratio_a, ratio_b, constant))
+    return largest < 1e30 and largest < 2**53 / units

@@ -1,8 +1,7 @@
-"""Kernels of ``OP_POOL`` and ``OP_RESIZE``.
+"""Kernel of ``OP_POOL``.
 
-``OP_POOL`` computes maxima of shifted rows and columns, ONNX Runtime's running float32 sum, or
-global averages. ``OP_RESIZE`` gathers the four neighbours of every result, rows first, so that few
-elements are gathered by columns.
+It computes maxima of shifted rows and columns, ONNX Runtime's running float32 sum, or global
+averages.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 from dla_sim.kernels.attempt import Workspace, disjoint, highest
 from dla_sim.kernels.windows import PlaneSource, WindowRegisters, source, window
 from isa import numerics
-from isa.instruction import Command, Machine, view
-from isa.numerics.pooling import neighbours
-from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX, coordinates
+from isa.instruction import Command, Machine
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 from isa.registers import float_value
 
 _SANE = (1e-20, 1e20)
@@ -189,48 +187,4 @@ def _global_average(
     zero_point = command["EX_OUTPUT_ZERO_POINT"]
     factor = np.float32(float_value(command["EX_SCALE_A"]))
     target[:, 0, 0] = numerics.global_average(totals, factor, zero_point, low, high)
-    return True
-
-
-def interpolation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a resize command; return False if the kernel cannot execute it.
-
-    Nothing is written if it returns False.
-    """
-    planes, results = (
-        tuple(command[f"EX_{side}_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH"))
-        for side in ("INPUT", "OUTPUT")
-    )
-    scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
-    sane = all(_SANE[0] < scale < _SANE[1] for scale in scales)
-    if machine.arch.numerics != "onnxruntime" or not sane or 0 in (*planes, *results):
-        return False
-    rows, columns = coordinates(command, machine)
-    data = view(
-        machine.sram, command["EX_INPUT_ADDRESS"], planes, np.int8, command["EX_INPUT_PLANE"]
-    )
-    value = data.astype(np.float32)
-    np.subtract(value, np.float32(command["EX_INPUT_ZERO_POINT"]), out=value)
-    np.multiply(value, np.float32(scales[0]), out=value)
-    top, bottom, upper, lower = neighbours(rows, planes[1])
-    left, right, before, behind = neighbours(columns, planes[2])
-    total: NDArray[np.float32] = scratch.array("sums", results, np.float32)
-    corner: NDArray[np.float32] = scratch.array("columns", results, np.float32)
-    for row, vertical in ((top, upper), (bottom, lower)):
-        taken = value[:, row]
-        for column, horizontal in ((left, before), (right, behind)):
-            target = total if row is top and column is left else corner
-            np.take(taken, column, axis=2, out=target, mode="clip")
-            np.multiply(target, vertical[:, np.newaxis] * horizontal, out=target)
-            if target is corner:
-                np.add(total, corner, out=total)
-    np.divide(total, np.float32(scales[1]), out=total)
-    result = view(
-        machine.sram, command["EX_OUTPUT_ADDRESS"], results, np.int8, command["EX_OUTPUT_PLANE"]
-    )
-    numbers: NDArray[np.int8] = np.empty(results, np.int8)
-    numerics.requantise_float32(
-        total, np.ones((), np.float32), command["EX_OUTPUT_ZERO_POINT"], out=numbers
-    )
-    result[...] = numbers
     return True

@@ -1,4 +1,4 @@
-"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles.
+"""``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles.
 
 The kernels make fewer and narrower passes than the semantics.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from dla_sim.kernels.attempt import Workspace
 from isa import numerics
 from isa.instruction import Command, Machine
-from isa.ops.rows import PARAMETER_BYTES, SUM, TABLE_BYTES, operand, parameters, result, shape
+from isa.ops.rows import PARAMETER_BYTES, TABLE_BYTES, operand, parameters, shape
 from isa.registers import float_value
 
 _EXACT = 1 << 15
@@ -18,34 +18,6 @@ _EXACT = 1 << 15
 represents exactly.
 """
 _ONE = np.ones((), np.float32)
-
-
-def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a sum or mean over an axis of a tensor.
-
-    Return False, with nothing written, if the kernel cannot execute it. The semantics of
-    ``OP_REDUCE`` execute maxima and minima, and are fast for them.
-    """
-    outer, count, inner = shape(command)
-    low = command["EX_CLAMP_LOW"]
-    high = command["EX_CLAMP_HIGH"]
-    if machine.arch.numerics != "onnxruntime" or command.fields["mode"] != SUM:
-        return False
-    if not 0 < count <= _EXACT or not outer * inner or low > high:
-        return False
-    data = operand(command, machine, "INPUT")
-    ones = np.ones(count, np.float32)
-    # all numbers are finite; only lanes that BLAS does not use can be invalid
-    with np.errstate(invalid="ignore"):
-        total = (
-            data[..., 0].astype(np.float32) @ ones if inner == 1 else ones @ data.astype(np.float32)
-        )
-    centred = total.reshape(outer, inner).astype(np.int64) - command["EX_INPUT_ZERO_POINT"] * count
-    scale = np.float32(float_value(command["EX_SCALE_A"]))
-    result(command, machine)[...] = numerics.global_average(
-        centred, scale, command["EX_OUTPUT_ZERO_POINT"], low, high
-    )
-    return True
 
 
 def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dla_sim.kernels.dispatch import KERNELS, Kernels, kernel_for
-from dla_sim.kernels.elementwise import exact_in_float64
+from dla_sim.kernels.dispatch import KERNELS
+from dla_sim.kernels.pairs import exact_in_float64
 from isa import numerics
 from isa.ops import ALL
 from isa.ops.pooling import GLOBAL_AVERAGE
@@ -129,27 +129,6 @@ def test_dynamic_matrix_products(data: Any, seed: int, arch: Any, way: str) -> N
 
 
 @EXACT
-@given(data=st.data(), seed=SEEDS, place=st.sampled_from([0, 1, -1, 40000, -40000]))
-def test_requantisation_apart_and_in_place(data: Any, seed: int, place: int) -> None:
-    """Also over blocks: 1 × 3 × 65537 and 40000 × 2 × 1 elements need several."""
-    sizes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 40))
-    outer, channels, inner = data.draw(
-        st.one_of(sizes, st.sampled_from([(1, 3, 65537), (40000, 2, 1)]))
-    )
-    sram = random_bytes(1 << 20, seed)
-    registers = {
-        "EX_ROWS": outer, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": inner, **clamps(data),
-        "EX_INPUT_ADDRESS": 50000, "EX_OUTPUT_ADDRESS": 50000 + place,
-        "EX_CHANNEL_ADDRESS": 1000000,
-        "EX_TABLE_ADDRESS": 1001000,
-    }  # fmt: skip
-    scales = data.draw(st.lists(SCALES, min_size=3, max_size=3))
-    write_records(sram, 1000000, [0] * channels, (scales * channels)[:channels], FLOAT)
-    took = compare("OP_REQUANT", registers, {"look_up": looks(data)}, sram, FLOAT)
-    assert took or place > 0 or registers["EX_CLAMP_LOW"] > registers["EX_CLAMP_HIGH"]
-
-
-@EXACT
 @given(
     data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), mode=st.integers(0, 2)
 )
@@ -214,9 +193,7 @@ def test_pooling_is_taken_by_the_kernel(mode: int, size: int, kernel: int, strid
 
 @EXACT
 @given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
-@pytest.mark.parametrize(
-    "mnemonic", ["OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS", "OP_C_MIN", "OP_C_MAX", "OP_E_ADD"]
-)
+@pytest.mark.parametrize("mnemonic", ["OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS", "OP_E_ADD"])
 def test_elementwise(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
     """Element-wise kernels equal the semantics for results apart, in place, or shifted."""
     registers = {
@@ -297,63 +274,6 @@ def test_permutations_are_taken_by_the_kernel(fill: int) -> None:
 NOTHING = (0, 4, 1), (1, 3, 0), (2, 0, 3)
 
 
-@EXACT
-@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
-def test_interpolation(data: Any, seed: int, arch: Any) -> None:
-    """Coordinates within and beyond the plane, in bands, of random bytes.
-
-    Planes apart; results over the operand.
-    """
-    rng = np.random.default_rng(seed)
-    sides = st.integers(0, 7)
-    channels, height, width, rows, columns = (
-        data.draw(st.integers(0, 3)),
-        *(data.draw(sides) for _ in range(4)),
-    )
-    first, origin = data.draw(st.sampled_from([(0, 0), (3, 5)]))
-    places = {"EX_INPUT_ADDRESS": data.draw(st.sampled_from([0, 1000])), "EX_OPERAND_ADDRESS": 4000}
-    registers = {
-        **places, "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([0, 999, 1100, 15990])),
-        "EX_INPUT_CHANNELS": channels, "EX_INPUT_HEIGHT": height, "EX_INPUT_WIDTH": width,
-        "EX_OUTPUT_CHANNELS": channels, "EX_OUTPUT_HEIGHT": rows, "EX_OUTPUT_WIDTH": columns,
-        "EX_INPUT_PLANE": data.draw(st.sampled_from([0, 60])),
-        "EX_OUTPUT_PLANE": data.draw(st.sampled_from([0, 70])),
-        "EX_FIRST_ROW": first, "EX_FIRST_INPUT_ROW": origin,
-        "EX_INPUT_ZERO_POINT": data.draw(ZERO_POINTS),
-        "EX_OUTPUT_ZERO_POINT": data.draw(ZERO_POINTS),
-    }  # fmt: skip
-    registers |= {f"EX_SCALE_{name}": bits(data.draw(SCALES)) for name in "AY"}
-    if arch.numerics == "fixed":
-        registers |= {
-            "EX_SCALE_A": data.draw(st.integers(1 << 30, (1 << 31) - 1)),
-            "EX_SHIFT_A": data.draw(st.integers(-5, 1)),
-        }
-    sram = random_bytes(16000, seed)
-    if data.draw(st.integers(0, 3)):
-        sram[4000:4400] = (rng.uniform(-1, 8, 100) + origin).astype("<f4").view(np.uint8)
-    compare("OP_RESIZE", registers, {}, sram, arch)
-
-
-def test_interpolation_is_taken_by_the_kernel() -> None:
-    registers = {
-        "EX_INPUT_CHANNELS": 3,
-        "EX_INPUT_HEIGHT": 9,
-        "EX_INPUT_WIDTH": 9,
-        "EX_OPERAND_ADDRESS": 4000,
-    }
-    registers |= {
-        "EX_OUTPUT_CHANNELS": 3,
-        "EX_OUTPUT_HEIGHT": 20,
-        "EX_OUTPUT_WIDTH": 20,
-        "EX_OUTPUT_ADDRESS": 6000,
-    }
-    sram = random_bytes(9000, 3)
-    sram[4000:4160] = np.linspace(0, 8, 40, dtype=np.float32).view(np.uint8)
-    assert compare(
-        "OP_RESIZE", registers | {"EX_SCALE_A": bits(0.5), "EX_SCALE_Y": bits(0.3)}, {}, sram, FLOAT
-    )
-
-
 ROWS = st.sampled_from(
     [(1, 1, 1), (3, 40, 1), (1, 9, 30), (2, 5, 7), (2, 1, 6), (1, 700, 1), *NOTHING]
 )
@@ -374,21 +294,6 @@ def rows(data: Any, **more: int) -> dict[str, int]:
         "EX_OUTPUT_ZERO_POINT": data.draw(ZERO_POINTS),
         **{f"EX_{name}_PLANE": data.draw(plane) for name in more.pop("planes", ())}, **more,
     }  # fmt: skip
-
-
-@EXACT
-@given(
-    data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), mode=st.integers(0, 2)
-)
-def test_reductions(data: Any, seed: int, arch: Any, mode: int) -> None:
-    registers = rows(data, planes=("INPUT", "OUTPUT")) | clamps(data)
-    fixed = {
-        "EX_SCALE_A": data.draw(st.integers(1 << 30, (1 << 31) - 1)),
-        "EX_SHIFT_A": -data.draw(st.integers(1, 9)),
-    }
-    registers |= {f"EX_SCALE_{name}": bits(data.draw(SCALES)) for name in "AY"}
-    registers |= fixed if arch.numerics == "fixed" else {}
-    compare("OP_REDUCE", registers, {"mode": mode}, random_bytes(16000, seed), arch)
 
 
 @EXACT
@@ -462,7 +367,6 @@ def test_rows_are_taken_by_the_kernels() -> None:
             "EX_SCALE_A": bits(0.5),
         }
         sram = random_bytes(50000, 3)
-        assert compare("OP_REDUCE", registers, {}, sram, FLOAT)
         sram[20000:21024] = numerics.softmax_table(0.05, shape[1]).view(np.uint8)
         assert compare("OP_SOFTMAX", registers | {"EX_SCALE_Y": bits(255)}, {}, sram, FLOAT)
         sram[20000:30000] = np.full(2500, 0.75, np.float32).view(np.uint8)
@@ -471,7 +375,7 @@ def test_rows_are_taken_by_the_kernels() -> None:
 
 @EXACT
 @given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
-@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN"])
+@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_B_ADD"])
 def test_pairs_that_repeat(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
     """Either operand dense, a value a channel, a row or one value.
 
@@ -497,16 +401,13 @@ def test_pairs_that_repeat(mnemonic: str, data: Any, seed: int, arch: Any) -> No
     fields = {
         "repeat_a": data.draw(repeats),
         "repeat_b": data.draw(repeats),
-        "maximum": data.draw(st.integers(0, 1)),
     }
-    fields["squared"] = data.draw(st.integers(0, 1))
     fields["look_up"] = looks(data)
     registers["EX_TABLE_ADDRESS"] = 61000
-    known = {name: fields[name] for name in (field.name for field in ALL[mnemonic].fields)}
-    compare(mnemonic, registers, known, random_bytes(90000, seed), arch)
+    compare(mnemonic, registers, fields, random_bytes(90000, seed), arch)
 
 
-@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN"])
+@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_B_ADD"])
 @pytest.mark.parametrize("shape", [(1, 40000), (3, 256), (400, 7)])
 def test_pairs_are_taken_by_the_kernel(mnemonic: str, shape: tuple[int, int]) -> None:
     registers = {"EX_OUTPUT_CHANNELS": shape[0], "EX_LENGTH": shape[1], "EX_OPERAND_ADDRESS": 40000}
@@ -516,7 +417,7 @@ def test_pairs_are_taken_by_the_kernel(mnemonic: str, shape: tuple[int, int]) ->
         "EX_OPERAND_ZERO_POINT": 100,
         "EX_OUTPUT_ZERO_POINT": 3,
     }
-    fields = {"repeat_a": 0, "repeat_b": 1} | ({"maximum": 1} if mnemonic == "OP_B_MIN" else {})
+    fields = {"repeat_a": 0, "repeat_b": 1}
     assert compare(mnemonic, registers, fields, random_bytes(120000, 3), FLOAT)
 
 
@@ -594,6 +495,4 @@ def test_an_instruction_without_a_kernel_runs_on_its_semantics() -> None:
     registers = {"EX_LENGTH": 9, "EX_OPERAND_ADDRESS": 40, "EX_OUTPUT_ADDRESS": 80}
     sram = np.zeros(160, np.uint8)
     sram[:80] = random_bytes(80, 3) >> 2
-    compare("OP_E32_ADD", registers, {}, sram, FLOAT)
-    assert callable(kernel_for("OP_E32_ADD", FLOAT))
-    assert callable(Kernels(FLOAT).kernel_for("OP_CONV"))
+    assert not compare("OP_E32_ADD", registers, {}, sram, FLOAT)

@@ -90,7 +90,7 @@ def check_commands(mnemonic: str, numerics: str, count: int) -> None:
     for arch, case in drawn_commands(mnemonic, numerics, count):
         command = case.command
         told = (arch, case.command.registers, case.command.fields)
-        kernel = kernels.setdefault(arch, Kernels(arch)).kernel_for(mnemonic)
+        kernel = kernels.setdefault(arch, Kernels(arch)).run
         for effect in (command.instruction.semantics, kernel, kernel):
             sram = case.before.copy()
             effect(command, Machine(arch, sram, np.zeros(0, np.uint8)))
@@ -196,7 +196,7 @@ def check_bytes(mnemonic: str, numerics: str, count: int) -> None:
         after = before.copy()
         elsewhere.semantics(command, Machine(plain, after, np.zeros(0, np.uint8)))
         assert not np.array_equal(after, before)
-        for effect in (command.instruction.semantics, Kernels(arch).kernel_for(mnemonic)):
+        for effect in (command.instruction.semantics, Kernels(arch).run):
             sram = before.copy()
             effect(command, Machine(arch, sram, np.zeros(0, np.uint8)))
             assert np.array_equal(sram, after), (arch, command.registers, command.fields)
