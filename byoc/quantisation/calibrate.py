@@ -41,6 +41,8 @@ DEFAULT_FEEDS = 4
 """Number of samples drawn if none are given."""
 _DRAWN_BYTES = 8
 """Bytes of a drawn number before it is converted to its input's type."""
+_SMALL = 1 << 20
+"""Maximum elements of a constant that is searched for -inf."""
 MUCH = 1 << 30
 """Total bytes of large tensors from which :func:`_observer` reduces each at once."""
 _NO_BOUND = np.float32(np.inf)
@@ -58,11 +60,13 @@ def default_feeds(
 ) -> Iterator[dict[str, NDArray[np.generic]]]:
     """Yield ``count`` random feeds: standard-normal floats, booleans, and any 8-bit integers.
 
-    Integers that select rows of constant tables are drawn from the valid row numbers; all other
-    integers are zeros. Raises InputError before drawing numbers that would exceed the memory limit.
+    Integers that select rows of tables are drawn from the valid row numbers. All other integers
+    are zeros, or ones in a model with masks of -inf, where a mask of zeros would leave no position
+    to attend to. Raises InputError before drawing numbers that would exceed the memory limit.
     """
     generator = np.random.default_rng(seed)
     rows = rows_to_choose(model)
+    others = int(_has_infinite_mask(model))
     for _ in range(count):
         feeds: dict[str, NDArray[np.generic]] = {}
         for value in model.graph.input:
@@ -80,10 +84,18 @@ def default_feeds(
                 drawn = generator.integers(
                     2 if dtype == np.bool_ else rows.get(value.name, 1), size=shape
                 )
+                if dtype != np.bool_ and value.name not in rows:
+                    drawn += others
                 feeds[value.name] = (drawn.astype(str) if dtype.kind == "O" else drawn).astype(
                     dtype
                 )
         yield feeds
+
+
+def _has_infinite_mask(model: ModelProto) -> bool:
+    """Return True if a small float constant of a model contains -inf."""
+    small = ConstantArrays(model.graph, lambda one: is_float32(one) and prod(one.dims) <= _SMALL)
+    return any(np.isneginf(small[name]).any() for name in small)
 
 
 def _find_range(

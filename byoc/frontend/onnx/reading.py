@@ -7,7 +7,7 @@ that only a Softmax reads.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
-from byoc.runtimes.protobuf import attributes, use_counts
+from byoc.runtimes.protobuf import attributes, shapes_of, use_counts
 
 Array = NDArray[Any]
 
@@ -155,28 +155,35 @@ def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
 
 _INDICES = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Cast", "Clip"}
+    | {"Gather", "Slice", "Split", "Transpose", "Tile", "Where"}
 )
-"""Operators that pass on row indices."""
+"""Operators that pass on row indices. A Where adds the number of rows to negative ones."""
+_SELECTORS = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
 
 
 def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the number of valid rows for each integer tensor that selects rows of constant tables.
+    """Return the number of valid rows for each integer tensor that selects rows of tables.
 
-    Tables may be dequantised. For several tables, it is the smallest number of rows.
+    Tables may be dequantised, or computed at run time. For several tables, it is the smallest
+    number of rows.
     """
-    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    tables: dict[str, Sequence[int]] = dict(shapes_of(model.graph))
+    tables |= {tensor.name: tensor.dims for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type == DEQUANTIZE and node.input[0] in tables:
             tables[node.output[0]] = tables[node.input[0]]
     found: dict[str, int] = {}
     for node in model.graph.node:
-        if node.op_type != "Gather" or not tables.get(node.input[0]):
+        if node.op_type not in _SELECTORS or not tables.get(node.input[0]):
             continue
         count = tables[node.input[0]][attributes(node).get("axis", 0)]
+        if node.op_type.endswith("ND"):
+            depth = (tables.get(node.input[1]) or (1,))[-1]
+            count = min(tables[node.input[0]][:depth], default=1)
         name = node.input[1]
         while name in producers and producers[name].op_type in _INDICES:
-            name = producers[name].input[0]
+            name = producers[name].input[2 if producers[name].op_type == "Where" else 0]
         found[name] = min(count, found.get(name, count))
     return found
 

@@ -8,7 +8,7 @@ it, later passes see the operators and their shapes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -28,6 +28,7 @@ from onnx import (
 from byoc.frontend.onnx.rewriting.form import TARGET_OPSET
 from byoc.frontend.onnx.rewriting.law import look_at
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.operators.registry import load_installed_families
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_graphs,
@@ -43,6 +44,8 @@ from byoc.runtimes.protobuf import (
     set_nodes,
     shapes_of,
     standard,
+    types_of,
+    use_counts,
 )
 from isa import memory
 from isa.errors import InputError
@@ -57,6 +60,10 @@ _NEVER = frozenset(
     {"DequantizeLinear", "DynamicQuantizeLinear", "RandomNormal", "RandomUniform"}
     | {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 )
+
+
+PARAMETERS = ("Constant", "ConstantOfShape", "Shape")
+"""Operators without data operands, which a branch may have too."""
 
 
 def drop_initializer_inputs(model: ModelProto) -> ModelProto:
@@ -315,12 +322,60 @@ def _take_branches(model: ModelProto) -> ModelProto | None:
     """
     known = constants(model.graph)
     decided = {
-        index: bool(array_of(known[node.input[0]]).reshape(-1)[0])
+        index: (_BRANCHES[not array_of(known[node.input[0]]).reshape(-1)[0]],)
         for index, node in enumerate(model.graph.node)
         if node.op_type == "If" and standard(node) and node.input[0] in known
     }
-    if not decided:
-        return None
+    return _inline_branches(model, decided) if decided else None
+
+
+_BRANCHES = ("then_branch", "else_branch")
+
+
+@look_at("If")
+def select_branches(model: ModelProto) -> ModelProto:
+    """Compute both branches of an If with a run-time condition, and select one by Where.
+
+    Exact, because these branches have no side effects and results of equal shape. An If stays if a
+    branch has an operator that no family knows: it could fail for inputs of the other branch.
+    """
+    families = load_installed_families()
+    able = {*families.forms, *families.closes.operators, *PARAMETERS}
+    current = model
+    while True:
+        decided = {
+            index: _BRANCHES
+            for index, node in enumerate(current.graph.node)
+            if node.op_type == "If" and standard(node) and _can_select(current, node, able)
+        }
+        if not decided:
+            return current
+        current = infer_shapes(_inline_branches(current, decided))
+
+
+def _can_select(model: ModelProto, node: NodeProto, able: Collection[str]) -> bool:
+    """Return True if both branches of an If have known operators and results of equal shapes."""
+    results = list[list[tuple[int, tuple[int, ...]]]]()
+    kinds = types_of(model.graph)
+    shapes = shapes_of(model.graph)
+    for branch in bodies(node):
+        if any(inner.op_type not in able or not standard(inner) for inner in branch.node):
+            return False
+        if any(name not in shapes for name in use_counts(branch).keys() - set(_own(branch))):
+            return False
+        types = {**kinds, **types_of(branch)}
+        known = {**shapes, **shapes_of(branch)}
+        names = [value.name for value in branch.output]
+        results.append([(types.get(name, 0), known.get(name, (-1,))) for name in names])
+    first, second = results
+    return first == second and all(-1 not in shape and shape for _, shape in first)
+
+
+def _inline_branches(model: ModelProto, decided: Mapping[int, Sequence[str]]) -> ModelProto:
+    """Replace If nodes by the nodes of one branch, or of both with a Where for each result.
+
+    ``decided`` has the names of the branches by the number of the node.
+    """
     result = copy_model(model)
     graph = result.graph
     defined = Counter(_definitions(graph))
@@ -331,14 +386,27 @@ def _take_branches(model: ModelProto) -> ModelProto | None:
         if index not in decided:
             nodes.append(node)
             continue
-        wanted = "then_branch" if decided[index] else "else_branch"
-        (branch,) = (item.g for item in node.attribute if item.name == wanted)
-        names = {name: make_unused_name(name, taken) for name in _own(branch) if defined[name] > 1}
-        inlined = list(_inline_branch(branch, names, tuple(node.output)))
-        for inner in inlined:
-            inner.name = make_unused_name(f"{node.name}/{inner.name}", labels) if inner.name else ""
-        nodes += inlined
-        graph.initializer.extend(_rename_constants(branch, names))
+        both = len(decided[index]) > 1
+        ends = list[tuple[str, ...]]()
+        for wanted in decided[index]:
+            (branch,) = (item.g for item in node.attribute if item.name == wanted)
+            names = {
+                name: make_unused_name(name, taken) for name in _own(branch) if defined[name] > 1
+            }
+            ends.append(
+                tuple(make_unused_name(f"{name}_{wanted}", taken) for name in node.output)
+                if both
+                else tuple(node.output)
+            )
+            inlined = list(_inline_branch(branch, names, ends[-1]))
+            for inner in inlined:
+                inner.name = (
+                    make_unused_name(f"{node.name}/{inner.name}", labels) if inner.name else ""
+                )
+            nodes += inlined
+            graph.initializer.extend(_rename_constants(branch, names))
+        for output, *ways in zip(node.output, *ends, strict=True) if both else ():
+            nodes.append(helper.make_node("Where", [node.input[0], *ways], [output]))
     set_nodes(graph, nodes)
     return result
 

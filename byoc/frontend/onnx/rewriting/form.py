@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
 
-from byoc.frontend.onnx.rewriting.law import GraphView, look_at, write_operators
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, look_at, write_operators
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_graphs,
@@ -258,6 +258,48 @@ def remove_identities(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
         whole = graph.constant(f"{masks[0]}_whole", np.ones(graph.shapes[source], np.bool_))
         nodes.insert(0, helper.make_node("Identity", [whole], masks))
     return nodes
+
+
+@write_operators("Where")
+def guard_divisions(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Divide by 1 where a Where replaces the result of a division by 0.
+
+    `Where(b = 0, c, a / b)` becomes `Where(b = 0, c, a / Where(b = 0, 1, b))`. Exporters write
+    div_no_nan as the former, whose quotient is infinite or not a number on silent samples.
+    """
+    condition, *ways = node.input
+    for position, way in enumerate(ways):
+        division = graph.maker(way, "Div")
+        if division is None or not graph.alone(way, node):
+            continue
+        divisor = division.input[1]
+        if not _is_zero_test(graph, condition, divisor, position == 1):
+            continue
+        w = NodeWriter(graph, node)
+        safe = [divisor, w.constant(1, np.float32)]
+        safe = safe[::-1] if position else safe
+        ways[position] = w.add("Div", division.input[0], w.add("Where", condition, *safe))
+        w.add("Where", condition, *ways, label=node.name)
+        return w.finish()
+    return None
+
+
+def _is_zero_test(graph: GraphView, condition: str, divisor: str, holds: bool) -> bool:
+    """Return True if a condition is ``holds`` wherever the divisor is 0."""
+    asked = graph.maker(condition, "Not", "Equal", "Greater", "GreaterOrEqual", "Less")
+    if asked is None:
+        return False
+    if asked.op_type == "Not":
+        return _is_zero_test(graph, asked.input[0], divisor, not holds)
+    array = graph.constants.get(asked.input[1])
+    if asked.input[0] != divisor or array is None or array.size != 1 or array.dtype != np.float32:
+        return False
+    number = float(array.reshape(()))
+    at_zero = {
+        "Equal": number == 0, "Greater": number < 0, "GreaterOrEqual": number <= 0,
+        "Less": number > 0,
+    }  # fmt: skip
+    return at_zero[asked.op_type] == holds
 
 
 def _add_in_turn(graph: GraphView, node: NodeProto) -> list[NodeProto]:

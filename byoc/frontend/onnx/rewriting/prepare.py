@@ -14,6 +14,7 @@ from byoc.frontend.onnx.rewriting.composites import decompose_attention
 from byoc.frontend.onnx.rewriting.constants import (
     drop_initializer_inputs,
     fold_constants,
+    select_branches,
     take_branches,
     write_out_sparse,
 )
@@ -25,6 +26,7 @@ from byoc.frontend.onnx.rewriting.form import (
     convert_opset,
     drop_unit_dilations,
     drop_unread_outputs,
+    guard_divisions,
     name_nodes,
     remove_identities,
     separate_outputs,
@@ -172,6 +174,7 @@ ORDER: tuple[PassStage, ...] = (
     PassStage(
         take_branches, "all", "needs inferred shapes; later passes see the nodes of the branches"
     ),
+    PassStage(select_branches, "all", "branches with a constant condition are gone"),
     PassStage(shorten_pools, "all", "before the shapes of a pool's consumers are used", light=True),
     PassStage(
         fold_constants, "all", "needs shapes; most later passes look for constants", rounds=True
@@ -180,6 +183,7 @@ ORDER: tuple[PassStage, ...] = (
         dequantise_constants, "float", "later passes expect float constants in float computations"
     ),
     PassStage(remove_identities, "all", "before a pass counts the consumers of a tensor"),
+    PassStage(guard_divisions, "float", "calibration rejects quotients of 0", light=True),
     PassStage(
         drop_unread_outputs, "all", "later passes match operators with one result", light=True
     ),

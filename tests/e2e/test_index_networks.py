@@ -1,0 +1,128 @@
+"""Networks with run-time indices, conditions and masks, against ONNX Runtime on the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.importing import import_model
+from byoc.quantisation.calibrate import default_feeds
+from isa.arch import Arch
+from tests.e2e.harness import Comparison, compare
+from tests.e2e.index_networks import NETWORKS, IndexNetwork
+
+MACHINE = Arch(isa="v4")
+Tensors = dict[str, NDArray[Any]]
+
+
+def run_file(model: onnx.ModelProto, feed: Tensors) -> list[NDArray[Any]]:
+    """Run a model as given, without optimisation."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return [np.asarray(found) for found in session.run(None, feed)]
+
+
+def feeds_of(model: onnx.ModelProto, count: int = 4) -> list[Tensors]:
+    return [dict(feed) for feed in default_feeds(prepare(model), 7, count)]
+
+
+def run_on_device(model: onnx.ModelProto, feed: Tensors) -> Comparison:
+    found = compare(import_model(model, calibration=iter(feeds_of(model))), feed, MACHINE)
+    assert found.elements
+    assert found.mismatches == 0
+    return found
+
+
+def on_cpu(found: Comparison) -> set[str]:
+    """Operators on the CPU except for the quantisation of inputs and outputs."""
+    edges = {"QuantizeLinear", "DequantizeLinear"}
+    return {place.op_type for place in found.partition.placement if place.on == "cpu"} - edges
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_device_equals_integer_model_and_passes_keep_the_file(name: str) -> None:
+    model = NETWORKS[name]()
+    for feed in feeds_of(model, 2):
+        for one, other in zip(run_file(model, feed), run_file(prepare(model), feed), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    run_on_device(model, feeds_of(model, 1)[0])
+
+
+@pytest.mark.parametrize("name", ["masked-attention", "guarded-division", "conditional"])
+def test_masks_divisions_and_conditions_take_one_region(name: str) -> None:
+    model = NETWORKS[name]()
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    assert len(found.partition.regions) == 1
+    assert on_cpu(found) <= {"Cast", "Reshape", "ReduceSum"}
+
+
+def test_mask_of_zeros_and_ones_equals_file() -> None:
+    model = NETWORKS["masked-attention"]()
+    feed = feeds_of(model, 1)[0]
+    feed["mask"] = (np.arange(24) < 15).astype(np.int64)[np.newaxis]
+    np.testing.assert_allclose(
+        run_file(model, feed)[0], run_file(prepare(model), feed)[0], rtol=1e-4, atol=1e-5
+    )
+    run_on_device(model, feed)
+
+
+@pytest.mark.parametrize("way", ["equal", "greater", "not"])
+def test_quotients_of_silence_do_not_reject_the_model(way: str) -> None:
+    w = IndexNetwork(3)
+    x = w.input("x", (4, 16))
+    total = w.add("ReduceSum", w.add("Abs", x), w.ints(1), keepdims=1)
+    quotient = w.add("Div", x, total)
+    if way == "greater":
+        condition, ways = w.add("Greater", total, w.constant(0.0)), [quotient, w.constant(0.5)]
+    else:
+        condition, ways = w.add("Equal", total, w.constant(0.0)), [w.constant(0.5), quotient]
+    if way == "not":
+        condition, ways = w.add("Not", condition), ways[::-1]
+    model = w.model(w.linear(w.add("Where", condition, *ways), 16, 4))
+    silent: Tensors = {"x": np.zeros((4, 16), np.float32)}
+    loud: Tensors = {"x": w.random.standard_normal((4, 16)).astype(np.float32)}
+    loud["x"][2] = 0
+    package = import_model(model, calibration=iter([silent, loud]))
+    for feed in (silent, loud):
+        found = compare(package, feed, MACHINE)
+        assert (found.mismatches, len(found.partition.regions)) == (0, 1)
+        (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
+        assert np.abs(one - other).max() < 0.05 * np.abs(one).max()
+
+
+@pytest.mark.parametrize("brightness", [0.0, 3.0])
+def test_result_is_that_of_the_branch_that_the_file_takes(brightness: float) -> None:
+    model = NETWORKS["conditional"]()
+    shown = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    feeds: list[Tensors] = [{"image": shown * scale} for scale in (0.2, 3.0)]
+    package = import_model(model, calibration=iter(feeds))
+    feed: Tensors = {"image": shown * (brightness or 0.2)}
+    assert compare(package, feed, MACHINE).mismatches == 0
+    (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
+    assert np.abs(one - other).max() < 0.1 * np.abs(one).max()
+
+
+def test_if_with_a_branch_of_another_shape_stays_on_the_cpu() -> None:
+    w = IndexNetwork()
+    x = w.conv(w.input("image", (1, 3, 8, 8)), 4, 3)
+    condition = w.add("Greater", w.add("ReduceMean", x, keepdims=0), w.constant(0.4))
+    bodies = []
+    for size in (2, 4):
+        body = IndexNetwork()
+        body._count = 100 * size
+        y = body.add("MaxPool", x, kernel_shape=[size, size], strides=[size, size])
+        result = onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, None)
+        bodies.append(onnx.helper.make_graph(body.nodes, f"b{size}", [], [result], body.constants))
+    y = w.add("If", condition, then_branch=bodies[0], else_branch=bodies[1])
+    model = w.model(w.add("ReduceMax", y, keepdims=1))
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    reasons = [p.reason for p in found.partition.placement if p.op_type == "If"]
+    assert len(reasons) == 1
+    assert "computed at run time" in str(reasons[0])
