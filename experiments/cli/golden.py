@@ -84,7 +84,7 @@ Side = Annotated[
     str,
     typer.Argument(
         help="A machine (preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default), a snapshot, a "
-        "run report, a corpus."
+        "run report."
     ),
 ]
 ModelOption = Annotated[
@@ -322,7 +322,7 @@ def snapshot(
 def diff(
     a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None
 ) -> int:
-    """Compare two machines on a model, or two snapshots, reports or corpora.
+    """Compare two machines on a model, or two snapshots or reports.
 
     Exit status 1 if values differ.
     """

@@ -1,1 +1,1 @@
-"""Comparison of two runs, machines, versions or corpora: data model, tables and page."""
+"""Comparison of two runs, machines or versions: data model, tables and page."""

@@ -1,6 +1,6 @@
 """Comparison of two snapshots: conditions, totals, and the values and figures of every layer.
 
-A snapshot is one side of a comparison: a network on a machine, a run report, or a corpus.
+A snapshot is one side of a comparison: a network on a machine, or a run report.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from experiments.running.check import compare_tensors
 from isa.errors import InputError
 
 RECORDED = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
-"""Figures that snapshots and corpora of all versions record, in this order.
+"""Figures that snapshots of all versions record, in this order.
 
 Newer figures follow them.
 """
@@ -60,7 +60,7 @@ class LayerSnapshot:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Recorded results of a network or a corpus on one machine, for comparison.
+    """Recorded results of a network on one machine, for comparison.
 
     ``conditions`` describe the run: equal texts mean equal conditions. ``totals`` are by name,
     those of :data:`FIGURES` first. ``kinds`` (cycles by kind) and ``command`` are empty if unknown.

@@ -1,4 +1,4 @@
-"""Sources of snapshots: a network's run, a snapshot file, a run report, or a corpus.
+"""Sources of snapshots: a network's run, a snapshot file, or a run report.
 
 A text describes the machine of the run. A snapshot file is a zip of ``snapshot.json`` and one array
 per tensor; later versions can compare with it.
@@ -14,16 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
 from byoc.package.package import Package
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_hardware
-from experiments.compare.comparison import FIGURES, MILLISECONDS, RECORDED, LayerSnapshot, Snapshot
+from experiments.compare.comparison import FIGURES, MILLISECONDS, LayerSnapshot, Snapshot
 from experiments.figure import SHARE, values_of
-from experiments.golden.case import StoredCase
-from experiments.golden.store import INDEX, open_corpus
 from experiments.report.schema import SEPARATE_PART, Layer, RunReport
 from experiments.report.store import load_report, npy_bytes
 from experiments.running.inference import Inference, infer
@@ -44,12 +41,10 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
 
     If it describes a machine, run ``model`` on that machine.
 
-    Raises InputError if ``side`` is not a snapshot, report, corpus or machine, or if it is a
-    machine and there is no model.
+    Raises InputError if ``side`` is not a snapshot, report or machine, or if it is a machine and
+    there is no model.
     """
     path = Path(side)
-    if (path / INDEX).is_file():
-        return corpus_snapshot(path)
     if path.is_file():
         return (
             load_snapshot(path)
@@ -58,11 +53,10 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
         )
     if "/" in side or ("=" not in side and path.suffix) or path.exists() or path.is_symlink():
         raise InputError(
-            f"{side}: {file_fault(path)}; give a snapshot, a report, a corpus, or a "
-            f"machine ({_FORM})"
+            f"{side}: {file_fault(path)}; give a snapshot, a report, or a machine ({_FORM})"
         )
     if "=" not in side and side != "default":
-        raise InputError(f"'{side}' is no file, no corpus and no machine; {_FORM}, or 'default'")
+        raise InputError(f"'{side}' is no file and no machine; {_FORM}, or 'default'")
     if model is None:
         raise InputError(f"'{side}' is a machine; give its model with --model")
     return machine_snapshot(side, model, progress)
@@ -222,37 +216,6 @@ def _report_totals(report: RunReport) -> dict[str, float]:
 
 def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in flat(machine).items()}
-
-
-def corpus_snapshot(folder: Path) -> Snapshot:
-    """Convert a golden corpus to a snapshot with one layer per case.
-
-    Checksums of each command's writes are the values of the layer.
-    """
-    corpus = open_corpus(folder)
-    layers = tuple(_case_layer(corpus.case(name)) for name in corpus.entries)
-    totals = (
-        {name: sum(layer.figures.get(name, 0) for layer in layers) for name in layers[0].figures}
-        if layers
-        else {}
-    )
-    return Snapshot(str(folder), {"corpus": corpus.digest}, layers, totals)
-
-
-def _case_layer(case: StoredCase) -> LayerSnapshot:
-    record = case.record
-    figures = {name: record.totals.get(name, 0) for name in RECORDED} | {
-        "cycles": record.cycles.total
-    }
-    sums = [
-        int(part, 16)
-        for row in record.commands
-        for part in (row.writes or "-").split(",")
-        if part != "-"
-    ]
-    return LayerSnapshot(
-        case.name, figures, {"CRC-32 of what each command writes": np.array(sums, np.int64)}
-    )
 
 
 FORMAT = "dla-snapshot/1"

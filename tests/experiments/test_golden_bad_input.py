@@ -207,7 +207,7 @@ def test_a_damaged_corpus_is_refused_and_left_alone(
         (("diff", "default", "isa=v1"), "'default' is a machine; give its model with --model"),
         (
             ("diff", "nothing", "default", "--model", "digits-cnn"),
-            "'nothing' is no file, no corpus and no machine",
+            "'nothing' is no file and no machine",
         ),
         (
             ("diff", "schedule=best", "default", "--model", "digits-cnn"),

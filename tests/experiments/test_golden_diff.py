@@ -1,4 +1,4 @@
-"""``dla golden diff`` and ``snapshot``: two machines, two versions, two corpora."""
+"""``dla golden diff`` and ``snapshot``: two machines, two versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from experiments.compare.presentation import comparison_page
 from experiments.compare.sources import load_snapshot
 from isa.errors import InputError
 from tests.experiments.command_line import dla
-from tests.experiments.golden_corpora import small_corpus
 from tests.experiments.reporting import Page
 
 SEED = "preset=seed-i64,schedule=seed"
@@ -111,14 +110,6 @@ def test_a_run_report_has_no_values(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found["totals"]["cycles"][0] == found["totals"]["cycles"][1]
     assert found["totals"]["instructions"][0] == found["totals"]["instructions"][1]
     assert {layer["values"] for layer in found["layers"]} <= {"unknown", "only in B"}
-
-
-def test_two_corpora(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small_corpus(tmp_path / "a")
-    small_corpus(tmp_path / "b")
-    outcome = dla(capsys, "golden", "diff", tmp_path / "a", tmp_path / "b")
-    assert outcome.status == 0
-    assert "L1/matmul" in outcome.out
 
 
 def _snapshot(*layers: LayerSnapshot) -> Snapshot:
