@@ -125,16 +125,13 @@ def _present(
     file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool
 ) -> None:
     """Write the simulated figures of a program to JSON and CSV files, and print them."""
-    from experiments.report.tables import figure_rows, figures_table, kind_table, unit_table
+    from experiments.report.tables import figure_rows, kind_table, layer_table, unit_table
     from experiments.report.terminal import report_console
 
-    results.write_tables(
-        json, csv, figures.model_dump(mode="json", by_alias=True), figure_rows(figures)
-    )
+    rows = figure_rows(figures)
+    results.write_tables(json, csv, figures.model_dump(mode="json", by_alias=True), rows)
     console = report_console()
-    for part in (
-        () if summary else (figures_table(figures), kind_table(figures), unit_table(figures))
-    ):
+    for part in () if summary else (layer_table(rows), kind_table(figures), unit_table(figures)):
         console.print(part)
     totals = figures.totals
     say(

@@ -159,11 +159,6 @@ def _words(found: RunComparison) -> tuple[str, ...]:
     return (*kinds, "values") if found.has_values else kinds
 
 
-def first_figure(found: RunComparison) -> int:
-    """Return the number of text columns at the start of :func:`layer_headings`."""
-    return len(_words(found))
-
-
 def _is_known(found: RunComparison, name: str) -> bool:
     return any(value is not None for layer in found.layers for value in layer.figures[name])
 
@@ -194,7 +189,7 @@ def _arrow(pair: Pair) -> str:
 
 def _layers_table(found: RunComparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
     headings = layer_headings(found)
-    words = first_figure(found)
+    words = len(_words(found))
     columns = [
         (name, "left" if number < words else "right", _RANKS.get(name, 0))
         for number, name in enumerate(headings)

@@ -1,7 +1,4 @@
-"""HTML page of one run: charts, table of all figures, placement with reasons, configuration.
-
-And a notebook summary.
-"""
+"""HTML page of one run: charts, table of all figures, placement with reasons, configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +12,7 @@ from dla_sim.presets import list_settings
 from experiments.cost.estimate import MICROJOULE
 from experiments.figure import SHARE
 from experiments.glossary import explain
-from experiments.literal import escape_html
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, round_value
-from experiments.report.charts.model import PARTS as STYLES
 from experiments.report.charts.model import Chart
 from experiments.report.html import (
     CHOOSER,
@@ -49,8 +44,6 @@ from experiments.report.tables import (
 )
 from isa.arch import flat
 
-MOST_LAYERS = 12
-"""Number of layers that a notebook shows: those with the most cycles."""
 _WHOLE = ("end-to-end",)
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 _TABLE_NOTE = "Cycles on the CPU are estimates. A click on a layer shows it in every chart."
@@ -307,58 +300,3 @@ def _configuration(report: RunReport) -> Html:
     notes = {f"{one.table}.{one.key}": f"{one.meaning} ({one.unit})" for one in list_settings()}
     settings = pairs(machine.items(), lambda key: notes.get(key, ""))
     return join_parts(pairs(rows), fold_block("The whole machine", settings))
-
-
-def layers_html(report: RunReport) -> str:
-    """Return a table of the layers with the most cycles, in network order.
-
-    A bar in each row shows the parts of the layer's cycles.
-    """
-    ranked = sorted(
-        range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number)
-    )
-    chosen = [report.layers[number] for number in sorted(ranked[:MOST_LAYERS])]
-    most = max((layer.cycles for layer in chosen), default=0)
-    rows = "".join(_bar_row(layer, most) for layer in chosen)
-    head = "".join(
-        f"<th>{name}</th>" for name in ("layer", "kind", "cycles", "utilisation", "cause")
-    )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if chosen else ""
-    left = len(report.layers) - len(chosen)
-    more = (
-        f"<p>The {len(chosen)} largest of {len(report.layers)} layers; .layers has all.</p>"
-        if left
-        else ""
-    )
-    return f"{table}{_legend(chosen)}{more}"
-
-
-def _bar_row(layer: Layer, most: int) -> str:
-    cells = (
-        escape_html(layer.name),
-        escape_html(layer.kind),
-        f"{layer.cycles:,}",
-        f"{layer.utilization:.1%}",
-    )
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, _bar(layer, most))) + "</tr>"
-
-
-def _bar(layer: Layer, most: int) -> str:
-    """Return an HTML bar of a layer's cycles by cause; ``most`` cycles fill the cell."""
-    parts = "".join(
-        f'<span title="{PART_NAMES[part]}: {cycles:,} cycles" '
-        f'style="background:{STYLES[part].color};width:{100 * cycles / most:.2f}%"></span>'
-        for part, cycles in layer.breakdown.items()
-        if cycles
-    )
-    return f'<div style="display:flex;width:14em;height:1em">{parts}</div>'
-
-
-def _legend(layers: list[Layer]) -> str:
-    """Return an HTML legend for the colours of the layers' bars."""
-    seen = [part for part in STYLES if any(layer.breakdown.get(part) for layer in layers)]
-    marks = (
-        f'<span style="color:{STYLES[part].color}">&#9632;</span> {PART_NAMES[part]}'
-        for part in seen
-    )
-    return f"<p>{' &nbsp; '.join(marks)}</p>" if seen else ""

@@ -44,7 +44,6 @@ class Presentation:
         drawn: the chart that each method of ``plot`` draws, by the method's name.
         nothing: text that says why there is no chart.
         page: the HTML page.
-        notebook: HTML below the lines in a notebook, by default the first table.
     """
 
     lines: Callable[[Any], Iterable[str]]
@@ -57,7 +56,6 @@ class Presentation:
     drawn: Mapping[str, str] = field(default_factory=dict)
     nothing: Callable[[Any], str] = lambda subject: "there is nothing to show in a chart"
     page: Callable[[Any], str] | None = None
-    notebook: Callable[[Any], str] | None = None
 
 
 class Shown:
@@ -85,9 +83,9 @@ class Shown:
     def _repr_html_(self) -> str:
         subject, how = self.presented
         told = "<br>".join(escape_html(said) for said in self.lines())
-        tables = how.tables(subject) if how.tables is not None and how.notebook is None else ()
+        tables = how.tables(subject) if how.tables is not None else ()
         table = next((html_table(one) for one in tables if isinstance(one, ReportTable)), "")
-        return f"<div><p>{told}</p>{table if how.notebook is None else how.notebook(subject)}</div>"
+        return f"<div><p>{told}</p>{table}</div>"
 
     def show(self, console: Console, form: Literal["tables", "brief", "screen"] = "tables") -> None:
         """Print all tables of the results, only totals (``brief``), or one ``screen``."""

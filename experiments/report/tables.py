@@ -128,7 +128,7 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
     if whole is not None:
         yield line(f"end to end {end_to_end_line(whole)}", style="bold")
     if not summary:
-        yield layer_table(report)
+        yield layer_table(layer_rows(report))
         breakdown = breakdown_table(report)
         if breakdown is not None:
             yield breakdown
@@ -136,7 +136,7 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
         yield unit_table(report)
         if whole is not None and whole.fallbacks:
             yield fallback_table(whole)
-    yield totals_table(report)
+    yield facts_table(total_lines(report))
 
 
 def end_to_end_line(found: EndToEnd) -> str:
@@ -220,21 +220,11 @@ def machine_line(report: RunReport) -> str:
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {isa}, schedule {report.schedule}"
 
 
-def layer_table(report: RunReport) -> ReportTable:
-    """Return a table of layers and CPU nodes in network order.
+def layer_table(rows: Sequence[Row]) -> ReportTable:
+    """Return a table of layers and CPU nodes, whose cycles are marked as estimates.
 
-    Cycles of CPU nodes are marked as estimates.
+    It has no energy column if no layer has an energy.
     """
-    return _fill_table(layer_rows(report))
-
-
-def figures_table(figures: Figures) -> ReportTable:
-    """Return a table of the layers of a machine's figures."""
-    return _fill_table(figure_rows(figures))
-
-
-def _fill_table(rows: Sequence[Row]) -> ReportTable:
-    """Return the table of layers; it has no energy column if no layer has an energy."""
     priced = any(row["energy_pj"] is not None for row in rows)
     table = plain_table(
         ("layer", "fold"),
@@ -289,11 +279,6 @@ def unit_table(report: RunReport | Figures) -> ReportTable:
         if any(unit[cause] for unit in report.units.values()):
             table.add_row(cause, *(f"{unit[cause]:,}" for unit in report.units.values()))
     return table
-
-
-def totals_table(report: RunReport) -> LiteralTable:
-    """Return totals, compilation figures, host estimate, check and accuracy, a line each."""
-    return facts_table(total_lines(report))
 
 
 def facts_table(facts: Iterable[tuple[str, str | Text]]) -> LiteralTable:

@@ -45,12 +45,6 @@ def _page(report: RunReport) -> str:
     return run_page(report)
 
 
-def _notebook(report: RunReport) -> str:
-    from experiments.report.run_page import layers_html
-
-    return layers_html(report)
-
-
 RUN = Presentation(
     lines=summary_lines,
     tables=report_tables,
@@ -69,7 +63,6 @@ RUN = Presentation(
     nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to "
                            "show in a chart",
     page=_page,
-    notebook=_notebook,
 )  # fmt: skip
 
 
@@ -77,7 +70,7 @@ RUN = Presentation(
 class Result(Shown):
     """Result of one run, with its report, outputs and package.
 
-    ``print`` shows a few lines, a notebook shows the largest layers, and ``plot`` draws the charts.
+    ``print`` shows a few lines, a notebook shows the layers, and ``plot`` draws the charts.
     ``report`` has the content of the JSON file of ``dla run``; ``outputs`` are the network's
     outputs by name. For a batch, the outputs have the samples along the first axis, and the
     report's check counts all of them; its cycles are those of one inference. ``package`` is the
