@@ -25,6 +25,7 @@ from byoc.checking.fidelity import (
 )
 from byoc.checking.file_check import (
     SAMPLES,
+    Outputs,
     assign_blame,
     check_operators,
     compare_outputs,
@@ -47,6 +48,7 @@ from byoc.frontend.onnx.rewriting.reasons import KeptNodes
 from byoc.frontend.onnx.rewriting.shapes import set_batch
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
+from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.frontend.tflite.variables import remove_variables
 from byoc.operators.registry import annotate
@@ -57,9 +59,19 @@ from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
 
+Reference = Callable[[Sequence[Feeds]], Outputs | None]
+"""Runs the user's file on several feeds; returns None if its runtime rejects them."""
+
+
+class ConvertedModel(NamedTuple):
+    """ONNX model that was made from a file of another format, and what runs that file."""
+
+    model: ModelProto
+    reference: Reference
+
 
 def import_model(
-    model: ModelProto | str | Path,
+    model: ModelProto | ConvertedModel | str | Path,
     source: str | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -71,8 +83,8 @@ def import_model(
 ) -> Package:
     """Import an ONNX model, or a file that contains one, into a package.
 
-    A float model is quantised first. A TensorFlow Lite file is imported without changes and must be
-    quantised; no argument but ``source`` applies to it.
+    A float model is quantised first. A quantised TensorFlow Lite file is imported without changes;
+    no argument but ``source`` applies to it. A float one becomes an ONNX model.
 
     ``source`` is the model's name in reports, by default that of the file or of the model's graph.
     ``shapes`` sets the dimensions of dynamic inputs, and ``fixed`` turns inputs into constants.
@@ -81,7 +93,15 @@ def import_model(
     Raises InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
-        return tflite_package(load_tflite(model), source or Path(model).stem, str(model))
+        source = source or Path(model).stem
+        file = load_tflite(model)
+        if not is_float(file):
+            return tflite_package(file, source, str(model))
+        model = convert_float(file, str(model))
+    reference = None
+    if isinstance(model, ConvertedModel):
+        reference = model.reference
+        model = model.model
     if isinstance(model, str | Path):
         source = source or Path(model).stem
         model = load_model(model)
@@ -94,7 +114,18 @@ def import_model(
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # Non-finite numbers are rejected where they are used; a warning would only repeat the message.
     with _advice(handed[0]), np.errstate(all="ignore"):
-        return _import_only(handed, name, shapes, calibration, seed, origin, progress)
+        return _import_only(handed, name, shapes, calibration, seed, origin, progress, reference)
+
+
+def convert_float(model: TfliteModel, file: str) -> ConvertedModel:
+    """Return the ONNX model of a float TensorFlow Lite model in ``file``.
+
+    Raises InputError that names the file if an operator has no ONNX form.
+    """
+    try:
+        return ConvertedModel(to_onnx(model), partial(run_float, model))
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
@@ -153,6 +184,7 @@ def _import_only(
     seed: int,
     origin: str,
     progress: Progress,
+    reference: Reference | None,
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
     file = handed.pop()
@@ -186,9 +218,8 @@ def _import_only(
         )
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
-        facts["file"] = _compare_with_file(
-            file, source, samples.kept if calibration is not None else (), seed, facts["widened"]
-        )
+        first = samples.kept if calibration is not None else ()
+        facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], reference)
     del file, given, model  # these can hold hundreds of megabytes of weights
     ranges = find_ranges(prepared, samples.all(), seed, samples.hear)
     exact = (
@@ -208,15 +239,22 @@ def _import_only(
 
 
 def _compare_with_file(
-    file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
+    file: ModelProto,
+    model: ModelProto,
+    first: Sequence[Feeds],
+    seed: int,
+    in_half: bool,
+    reference: Reference | None,
 ) -> FileCheck | None:
     """Compare outputs of a ``file`` and of the float ``model`` made from it, on several samples.
 
-    The samples are the calibration samples ``first``, then random ones.
+    The samples are the calibration samples ``first``, then random ones. ``reference`` runs the file
+    if ONNX Runtime does not.
     """
+    run = reference or partial(file_outputs, file)
     for draw in (draw_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
-        wanted = file_outputs(file, feeds)
+        wanted = run(feeds)
         found = None if wanted is None else file_outputs(model, feeds)
         if wanted is not None and found is not None:
             fused = file_outputs(file, feeds, optimised=True) if in_half else None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,9 @@ from experiments.running.package_cache import key_of, sum_of, users_cache
 from isa.errors import InputError, suggest_name
 from isa.progress import Progress, silent
 from isa.reading import check_file, file_fault, first_bytes, read_npy, read_npz
+
+if TYPE_CHECKING:
+    from byoc.importing import Reference
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _TORCH_SUFFIXES = (".pt", ".pth", ".pt2")
@@ -118,7 +121,8 @@ def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Net
         given.refuse(path, *_OF_PACKAGES)
         return _from_package(load_package(path))
     if builtin is None and path.is_file() and is_tflite(path):
-        given.refuse(
+        settled = given if _is_quantised_tflite(path) else replace(given, calibration=None)
+        settled.refuse(
             path, "a TensorFlow Lite model", "leave {option} out, or convert the model otherwise"
         )
     cache = users_cache() if given.cache else None
@@ -156,7 +160,8 @@ def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     if builtin is None and file_fault(Path(model)):
         return None
     content = b"" if builtin else Path(model).read_bytes()
-    if (builtin is not None and builtin.dataset() is not None) or has_external_data(content, model):
+    external = builtin is None and not is_tflite(Path(model)) and has_external_data(content, model)
+    if external or (builtin is not None and builtin.dataset() is not None):
         return None
     source = (builtin.name, "") if builtin else (Path(model).stem, sum_of(content))
     facts = {
@@ -188,17 +193,12 @@ def _build(
 ) -> Network:
     from byoc.frontend.onnx.rewriting.constants import fix_inputs
     from byoc.frontend.onnx.rewriting.shapes import set_batch
-    from byoc.importing import import_model
+    from byoc.importing import ConvertedModel, import_model
 
-    if (
-        isinstance(model, str)
-        and builtin is None
-        and Path(model).is_file()
-        and is_tflite(Path(model))
-    ):
+    if isinstance(model, str) and builtin is None and _is_quantised_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
     fixed = given.fixed or {}
-    name, opened = _open_model(model, builtin, given.seed)
+    name, opened, reference = _open_model(model, builtin, given.seed)
     source = fix_inputs(opened, fixed, given.shapes or {})
     del opened
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
@@ -208,7 +208,7 @@ def _build(
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, whole) if wanted and not _has_fixed_scales(source) else None
-    handed = [source]
+    handed = [source if reference is None else ConvertedModel(source, reference)]
     del source  # frees what may be hundreds of megabytes of weights
     package = import_model(
         handed.pop(),
@@ -222,22 +222,36 @@ def _build(
     return Network(name, package, float_model, kept)
 
 
+def _is_quantised_tflite(path: Path) -> bool:
+    """Return True if ``path`` is a TensorFlow Lite file with 8-bit operators."""
+    from byoc.frontend.tflite.file import load_tflite
+    from byoc.frontend.tflite.floating import is_float
+
+    return path.is_file() and is_tflite(path) and not is_float(load_tflite(path))
+
+
 def _open_model(
     model: str | ModelProto, builtin: BuiltinModel | None, seed: int
-) -> tuple[str, ModelProto]:
+) -> tuple[str, ModelProto, Reference | None]:
+    """Return a model's name, the ONNX model, and what runs the file that it was made from."""
     from byoc.frontend.onnx.file import check_model, load_model, open_dimensions
 
     if isinstance(model, ModelProto):
         check_model(model, model_name(model))
-        return model_name(model), open_dimensions(model)
+        return model_name(model), open_dimensions(model), None
     if builtin is not None:
-        return builtin.name, builtin.build(seed)
+        return builtin.name, builtin.build(seed), None
+    if is_tflite(Path(model)) and Path(model).is_file():
+        from byoc.frontend.tflite.file import load_tflite
+        from byoc.importing import convert_float
+
+        return Path(model).stem, *convert_float(load_tflite(model), model)
     if "." not in model and "/" not in model and not Path(model).exists():
         close = suggest_name(model, MODELS)
         raise InputError(
             f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists"
         )
-    return Path(model).stem, load_model(model)
+    return Path(model).stem, load_model(model), None
 
 
 def _origin(calibration: Samples | None) -> str:

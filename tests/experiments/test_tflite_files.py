@@ -164,9 +164,9 @@ def test_two_layers_may_share_weights() -> None:
     assert _fallback(builder.model(*made)) == {}
 
 
-def test_float_model(capsys: Capture) -> None:
-    assert refused(capsys, single("RELU", np.float32)) == (
-        "net.tflite: its operators make float32, no 8-bit integers: convert it with full integer "
+def test_a_model_of_int16_alone(capsys: Capture) -> None:
+    assert refused(capsys, single("RELU", np.int16)) == (
+        "net.tflite: its operators make int16, no 8-bit integers: convert it with full integer "
         "quantisation (a "
         "representative dataset, and TFLITE_BUILTINS_INT8)"
     )

@@ -42,6 +42,7 @@ VERSIONS = {
     "DEPTHWISE_CONV_2D": 3,
     "ELU": 1,
     "EXPAND_DIMS": 1,
+    **dict.fromkeys(("FLOOR", "CEIL", "ROUND", "SQUARE", "SIN", "COS", "CUMSUM"), 1),
     "FULLY_CONNECTED": 4,
     "HARD_SWISH": 1,
     "NEG": 1,

@@ -22,20 +22,35 @@ VALID = 1
 def window(
     unit: UnitContext, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the attributes of a two-dimensional window; SAME puts the smaller padding first.
+    """Return the attributes of a two-dimensional window."""
+    begins, ends = pad_window(
+        unit.shape(0)[1:3],
+        unit.result().shape[1:3],
+        (kernel, strides, dilations),
+        unit.options.padding == SAME,
+    )
+    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
 
-    As in LiteRT's ComputePaddingWithOffset.
+
+def pad_window(
+    source: tuple[int, ...],
+    result: tuple[int, ...],
+    window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    same: bool,
+) -> tuple[list[int], list[int]]:
+    """Return the padding before and after rows and columns of a plane.
+
+    ``window`` has kernel, strides and dilations. SAME puts the smaller padding first, as LiteRT's
+    ComputePaddingWithOffset does; without it, nothing precedes.
     """
-    source = unit.shape(0)[1:3]
-    result = unit.result().shape[1:3]
     begins = []
     ends = []
-    for axis in range(2):
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        total = max((result[axis] - 1) * strides[axis] + reach - source[axis], 0)
-        begins.append(total // 2 if unit.options.padding == SAME else 0)
+    for axis, (kernel, stride, dilation) in enumerate(zip(*window, strict=True)):
+        reach = (kernel - 1) * dilation + 1
+        total = max((result[axis] - 1) * stride + reach - source[axis], 0)
+        begins.append(total // 2 if same else 0)
         ends.append(total - begins[-1])
-    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
+    return begins, ends
 
 
 def _constant_weights(unit: UnitContext, source: int, *, symmetric: bool = False) -> NDArray[Any]:

@@ -1,0 +1,70 @@
+"""Convert a float TensorFlow Lite model to an ONNX model, which is then quantised like any other.
+
+Weights may be float32, float16, or integers with scales (dynamic-range quantisation), which become
+the floats that they represent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from byoc.frontend.tflite.file import TfliteModel
+from byoc.frontend.tflite.float_graph import FloatGraph, FloatOperation, find_fixed
+from byoc.frontend.tflite.float_operators import CONVERTERS
+from byoc.runtimes.litert_process import LiteRTModel
+from isa.errors import InputError
+
+FLOATS = ("float32", "float16")
+Feeds = Mapping[str, NDArray[Any]]
+
+
+def is_float(model: TfliteModel) -> bool:
+    """Return True if a model computes floats, and no tensor that it computes or reads has a scale.
+
+    Constant weights may have scales.
+    """
+    numbers = {n for operator in model.operators for n in (*operator.inputs, *operator.outputs)}
+    computed = [model.tensors[n] for n in numbers - find_fixed(model) if n >= 0]
+    return any(tensor.dtype in FLOATS for tensor in computed) and not any(
+        tensor.dtype not in FLOATS and tensor.quantization is not None for tensor in computed
+    )
+
+
+def run_float(model: TfliteModel, feeds: Sequence[Feeds]) -> list[list[NDArray[Any]]] | None:
+    """Return the outputs of LiteRT for each feed of inputs, by name; None if it cannot run them."""
+    try:
+        session = LiteRTModel(model.content, "builtin")
+        given = [{model.numbers[name]: array for name, array in feed.items()} for feed in feeds]
+        made = [session.run(one, model.outputs) for one in given]
+    except InputError:
+        return None
+    return [[arrays[number] for number in model.outputs] for arrays in made]
+
+
+def to_onnx(model: TfliteModel) -> ModelProto:
+    """Return the float ONNX model that computes what a float TensorFlow Lite model computes.
+
+    Inputs and outputs keep their names, shapes and order. Raises InputError that names every
+    operator without an ONNX form.
+    """
+    graph = FloatGraph(model)
+    unsupported = sorted(
+        {
+            operator.kind
+            for operator in model.operators
+            if not graph.is_fixed(operator) and operator.kind not in CONVERTERS
+        }
+    )
+    if unsupported:
+        raise InputError(
+            f"it is a float model, and {', '.join(unsupported)} cannot be converted to ONNX; "
+            "convert the model with full integer quantisation, or export it as ONNX"
+        )
+    for operator in model.operators:
+        if not graph.is_fixed(operator):
+            CONVERTERS[operator.kind](FloatOperation(graph, operator))
+    return graph.finish()

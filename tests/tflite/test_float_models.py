@@ -1,0 +1,265 @@
+"""Float TensorFlow Lite models become ONNX models that compute what LiteRT computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import dla
+from byoc.frontend.tflite.file import TfliteModel, read_tflite
+from byoc.frontend.tflite.float_operators import CONVERTERS
+from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
+from isa.errors import InputError
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
+
+RANDOM = np.random.default_rng(47)
+WINDOW: dict[str, Any] = {"filter_height": 2, "filter_width": 3, "stride_h": 2, "stride_w": 1}
+Build = Callable[[TfliteBuilder, Tensor], list[Tensor]]
+
+
+def floats(*shape: int) -> NDArray[np.float32]:
+    """Random numbers of both signs."""
+    return RANDOM.normal(0, 1, shape).astype(np.float32)
+
+
+def add(builder: TfliteBuilder, kind: str, *operands: Any, **options: Any) -> Tensor:
+    """Add a float operator; arrays among ``operands`` become constants."""
+    taken = [
+        builder.constant(f"{kind}_{number}_{RANDOM.integers(1 << 30)}", one)
+        if isinstance(one, np.ndarray)
+        else one
+        for number, one in enumerate(operands)
+    ]
+    return builder.operator(kind, taken, dtype=np.float32, **options)
+
+
+def integers(*values: int) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
+def several(builder: TfliteBuilder, kind: str, *operands: Any, **options: Any) -> list[Tensor]:
+    """Add an operator with two results."""
+    taken = [
+        builder.constant(f"{kind}_{number}", one) if isinstance(one, np.ndarray) else one
+        for number, one in enumerate(operands)
+    ]
+    return builder.operators(kind, taken, [None, None], np.float32, **options)
+
+
+def convolved(builder: TfliteBuilder, x: Tensor) -> Tensor:
+    """A convolution with padding, strides and an activation, so that planes precede the rest."""
+    return add(
+        builder, "CONV_2D", x, floats(4, 3, 3, 4), floats(4), padding="SAME", stride_h=1,
+        fused_activation_function="RELU6",
+    )  # fmt: skip
+
+
+CASES: dict[str, Build] = {
+    "convolution": lambda b, x: [
+        add(
+            b, "CONV_2D", x, floats(6, 3, 2, 4), floats(6), padding="VALID", stride_h=2,
+            dilation_h_factor=1, dilation_w_factor=2, fused_activation_function="RELU_N1_TO_1",
+        )
+    ],
+    "depthwise": lambda b, x: [
+        add(
+            b, "DEPTHWISE_CONV_2D", x, floats(1, 3, 3, 8), floats(8), padding="SAME", stride_h=2,
+            stride_w=2, depth_multiplier=2,
+        )
+    ],
+    "transposed": lambda b, x: [
+        add(
+            b, "TRANSPOSE_CONV", integers(1, 12, 18, 3), floats(3, 3, 3, 4), x, floats(3),
+            padding="SAME", stride_h=2, stride_w=2,
+        )
+    ],
+    "pools": lambda b, x: [
+        add(b, "AVERAGE_POOL_2D", convolved(b, x), padding="SAME", **WINDOW),
+        add(b, "MAX_POOL_2D", x, padding="VALID", **WINDOW),
+    ],
+    "resizes": lambda b, x: [
+        add(b, "RESIZE_BILINEAR", x, integers(11, 7)),
+        add(b, "RESIZE_BILINEAR", x, integers(11, 7), align_corners=True),
+        add(b, "RESIZE_BILINEAR", x, integers(11, 7), half_pixel_centers=True),
+        add(b, "RESIZE_NEAREST_NEIGHBOR", convolved(b, x), integers(11, 7)),
+        add(b, "RESIZE_NEAREST_NEIGHBOR", x, integers(11, 7), half_pixel_centers=True),
+    ],
+    "blocks": lambda b, x: [
+        add(b, "DEPTH_TO_SPACE", convolved(b, x), block_size=2),
+        add(b, "SPACE_TO_DEPTH", x, block_size=3),
+    ],
+    "pads": lambda b, x: [
+        add(b, "PAD", convolved(b, x), np.array([[0, 0], [1, 2], [0, 1], [0, 3]], np.int32)),
+        add(
+            b, "PADV2", x, np.array([[0, 0], [1, 0], [0, 2], [0, 0]], np.int32),
+            np.array([0.5], np.float32),
+        ),
+        add(b, "MIRROR_PAD", x, np.array([[0, 0], [1, 2], [2, 0], [0, 0]], np.int32)),
+    ],
+    "binary": lambda b, x: [
+        add(b, "ADD", convolved(b, x), x, fused_activation_function="RELU"),
+        add(b, "SUB", convolved(b, x), floats(4), fused_activation_function="RELU_N1_TO_1"),
+        add(b, "MUL", x, floats(1, 1, 1, 4)),
+        add(b, "DIV", floats(6, 9, 4), add(b, "EXP", x)),
+        add(b, "MAXIMUM", x, convolved(b, x)),
+        add(b, "MINIMUM", x, floats(4)),
+        add(b, "SQUARED_DIFFERENCE", x, convolved(b, x)),
+        add(b, "PRELU", convolved(b, x), np.abs(floats(1, 1, 4))),
+    ],
+    "unary": lambda b, x: [
+        add(b, kind, x)
+        for kind in (
+            "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LOGISTIC", "TANH", "ELU", "ABS",
+            "HARD_SWISH", "NEG", "EXP", "SIN", "COS", "FLOOR", "CEIL", "ROUND", "SQUARE",
+        )
+    ],
+    "roots": lambda b, x: [
+        add(b, kind, add(b, "EXP", convolved(b, x))) for kind in ("SQRT", "RSQRT", "LOG")
+    ],
+    "activations with options": lambda b, x: [
+        add(b, "LEAKY_RELU", convolved(b, x), alpha=0.3),
+        add(b, "GELU", x, approximate=True),
+        add(b, "GELU", x),
+        add(b, "SOFTMAX", convolved(b, x), beta=0.5),
+        add(b, "LOG_SOFTMAX", x),
+    ],
+    "reductions": lambda b, x: [
+        add(b, "MEAN", convolved(b, x), integers(1, 2), keep_dims=True),
+        add(b, "MEAN", x, integers(1, 2)),
+        add(b, "SUM", x, integers(3)),
+        add(b, "REDUCE_MAX", convolved(b, x), integers(-1), keep_dims=True),
+        add(b, "REDUCE_MIN", x, integers(2)),
+    ],
+    "shapes": lambda b, x: [
+        add(b, "RESHAPE", convolved(b, x), integers(6, 36)),
+        add(b, "TRANSPOSE", x, integers(0, 3, 1, 2)),
+        add(b, "CONCATENATION", convolved(b, x), x, axis=-1),
+        add(b, "CONCATENATION", x, x, axis=1),
+        add(b, "TILE", x, integers(1, 2, 1, 3)),
+        add(b, "PACK", x, convolved(b, x), axis=1, values_count=2),
+    ],
+    "slices": lambda b, x: [
+        add(b, "SLICE", convolved(b, x), integers(0, 1, 2, 0), integers(1, 3, 4, 4)),
+        add(
+            b, "STRIDED_SLICE", x, integers(0, -1, 1, 0), integers(1, 0, 8, 2),
+            integers(1, -2, 3, 1), begin_mask=1, end_mask=2, shrink_axis_mask=8,
+        ),
+        *several(b, "SPLIT", np.array(2 - 3, np.int32), convolved(b, x), num_splits=2),
+    ],
+    "rows": lambda b, x: [
+        add(b, "FULLY_CONNECTED", add(b, "RESHAPE", x, integers(54, 4)), floats(5, 4), floats(5)),
+        add(
+            b, "FULLY_CONNECTED", x, floats(5, 4), None, keep_num_dims=True,
+            fused_activation_function="RELU",
+        ),
+        add(b, "BATCH_MATMUL", x, convolved(b, x), adj_y=True),
+    ],
+    "gathered": lambda b, x: [add(b, "GATHER", convolved(b, x), integers(3, 0, 3), axis=2)],
+}  # fmt: skip
+
+
+def model_of(build: Build) -> TfliteModel:
+    """Read the model that ``build`` adds to an input of shape (1, 6, 9, 4)."""
+    builder = TfliteBuilder("float")
+    x = builder.input("x", (1, 6, 9, 4), dtype=np.float32)
+    return read_tflite(builder.model(*build(builder, x)), "float.tflite")
+
+
+def compare(model: TfliteModel, within: float = 2e-6) -> None:
+    """Compare every output of the ONNX model with LiteRT's, relative to the largest element."""
+    feed = {"x": floats(1, 6, 9, 4)}
+    wanted = run_float(model, [feed])
+    assert wanted is not None
+    session = onnxruntime.InferenceSession(to_onnx(model).SerializeToString())
+    for one, other in zip(wanted[0], session.run(None, feed), strict=True):
+        assert one.shape == other.shape
+        assert np.abs(one - other).max() <= within * max(np.abs(one).max(), 1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operators_compute_what_litert_computes(case: str) -> None:
+    model = model_of(CASES[case])
+    assert is_float(model)
+    compare(model)
+
+
+def test_every_converter_of_planes_and_functions_has_a_case() -> None:
+    """Operators without a case are conversions of types, and forms of one that has a case."""
+    seen = {operator.kind for build in CASES.values() for operator in model_of(build).operators}
+    assert CONVERTERS.keys() - seen == {
+        "ARG_MAX", "ARG_MIN", "BROADCAST_TO", "CAST", "DEQUANTIZE", "EXPAND_DIMS", "POW",
+        "REDUCE_PROD", "SPLIT_V", "SQUEEZE", "UNPACK",
+    }  # fmt: skip
+
+
+def network(weights: str) -> bytes:
+    """A small CNN whose weights are float32, float16, or int8 with a scale for each filter."""
+    builder = TfliteBuilder("small")
+    x = builder.input("x", (1, 6, 9, 4), dtype=np.float32)
+    filters = floats(8, 3, 3, 4)
+    if weights == "float16":
+        stored = builder.constant("w", filters.astype(np.float16))
+        taken = builder.operator("DEQUANTIZE", [stored], dtype=np.float32)
+    elif weights == "int8":
+        scales = np.abs(filters).max((1, 2, 3)) / 127
+        data = np.rint(filters / scales[:, None, None, None]).astype(np.int8)
+        taken = builder.constant("w", data, Quantisation(tuple(scales.tolist())))
+    else:
+        taken = builder.constant("w", filters)
+    bias = builder.constant("b", floats(8))
+    y = builder.operator("CONV_2D", [x, taken, bias], dtype=np.float32, padding="SAME")
+    mean = add(builder, "MEAN", add(builder, "RELU", y), integers(1, 2))
+    return builder.model(add(builder, "FULLY_CONNECTED", mean, floats(5, 8), floats(5)))
+
+
+@pytest.mark.parametrize("weights", ["float32", "float16", "int8"])
+def test_a_network_runs_and_equals_the_file(weights: str, tmp_path: Path) -> None:
+    """The accelerator equals ONNX Runtime's integers, and the float model equals LiteRT's.
+
+    LiteRT quantises the activations in front of int8 weights at run time, so these may differ.
+    """
+    file = tmp_path / "net.tflite"
+    file.write_bytes(network(weights))
+    samples = {"x": floats(16, 1, 6, 9, 4)}
+    result = dla.run(file, calibration=samples, cache=False)
+    assert result.report.check.mismatches == 0
+    assert result.report.check.regions == 1
+    fidelity = result.report.fidelity
+    assert fidelity is not None
+    assert fidelity.calibration is not None
+    assert fidelity.calibration.samples == 16
+    assert fidelity.file is not None
+    assert fidelity.file.elements == 15
+    if weights != "int8":
+        assert fidelity.file.beyond == 0
+    assert min(fidelity.noise.values()) > 25
+    assert any(layer.name.startswith("CONV_2D:") for layer in result.report.layers)
+
+
+def test_a_wrong_conversion_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check compares with LiteRT, not with the converted model."""
+    monkeypatch.setitem(CONVERTERS, "RELU", CONVERTERS["ABS"])
+    file = tmp_path / "net.tflite"
+    file.write_bytes(network("float32"))
+    fidelity = dla.run(file, cache=False).report.fidelity
+    assert fidelity is not None
+    assert fidelity.file is not None
+    assert fidelity.file.beyond > 0
+
+
+def test_operators_without_an_onnx_form_are_all_named() -> None:
+    model = model_of(
+        lambda b, x: [add(b, "CUMSUM", add(b, "L2_NORMALIZATION", x), np.array(1, np.int32))]
+    )
+    with pytest.raises(InputError) as caught:
+        to_onnx(model)
+    assert str(caught.value) == (
+        "it is a float model, and CUMSUM, L2_NORMALIZATION cannot be "
+        "converted to ONNX; convert the model with full integer quantisation, or export it as ONNX"
+    )
