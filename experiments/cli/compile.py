@@ -83,7 +83,6 @@ def partition(
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """List where every node runs, why nodes run on the CPU, and the cost of each reason.
 
@@ -109,10 +108,6 @@ def partition(
     results.write_tables(
         json, csv, _content(compiled, whole), placement_rows(placement_entries(compiled.partition))
     )
-    if verbose:
-        from experiments.cli.tune import print_reasons
-
-        print_reasons(network.package, machine, choices)
     _print_partition(compiled, whole, summary)
     _warn(network.package)
     if choices.strict:
@@ -214,7 +209,6 @@ def emit(
     region: Region = None,
     save_inputs: SaveInputs = False,
     input: options.Input = None,
-    verbose: options.Verbose = False,
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine.
@@ -241,10 +235,6 @@ def emit(
             if save_inputs
             else {}
         )
-    if verbose:
-        from experiments.cli.tune import print_reasons
-
-        print_reasons(network.package, machine, choices)
     for place, index in places.items():
         program = compiled.programs[index]
         program_file.save(program, place)

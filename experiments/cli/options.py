@@ -156,9 +156,6 @@ Summary = Annotated[
 All = Annotated[
     bool, _result("--all", help="Print every table and every total, instead of one screen.")
 ]
-Verbose = Annotated[
-    bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")
-]
 MaximumMemory = Annotated[
     str | None,
     typer.Option(

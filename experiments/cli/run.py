@@ -52,7 +52,6 @@ def command(
     csv: options.Csv = None,
     all: options.All = False,
     summary: options.Summary = False,
-    verbose: options.Verbose = False,
     engine: options.Engine = options.EngineChoice.simulator,
     *,
     ending: RunEnding,
@@ -70,7 +69,7 @@ def command(
         from experiments.report.store import default_path, page_path
         from experiments.report.tables import layer_rows
         from experiments.report.terminal import report_console
-        from experiments.running.inference import hardware_of, run_requested
+        from experiments.running.inference import run_requested
 
     if engine is options.EngineChoice.rtl:
         wanted = _use_hardware(wanted)
@@ -80,10 +79,6 @@ def command(
     place = json or default_path(report)
     results.write(place, report_json(report))
     results.write_csv(csv, layer_rows(report))
-    if verbose:
-        from experiments.cli.tune import print_reasons
-
-        print_reasons(done.package, hardware_of(wanted), wanted.options)
     if all or summary:
         done.show(report_console(), "brief" if summary else "tables")
     else:

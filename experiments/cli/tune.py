@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.literal import say
 from experiments.running.given import Compiling
@@ -16,8 +15,6 @@ from experiments.tune.request import TuneRequest
 
 if TYPE_CHECKING:
     from byoc.options import Choices, GroupChoice, LayerChoice
-    from byoc.package.package import Package
-    from dla_sim.presets import Preset
     from experiments.report.limits import Limit
     from experiments.tune.explain import Explanation, LayerCycles, RegionLayouts
     from experiments.tune.tuning import Tuned
@@ -240,46 +237,6 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
         *(edge_line(edge) for region in found for edge in region.edges),
     ):
         console.print(line(text), soft_wrap=True)
-
-
-def print_reasons(package: Package, machine: Preset, choices: CompileOptions) -> None:
-    """Print each layer's tiling, its estimated cycles, and the reason for the choice.
-
-    This is the output of ``--verbose``. The compiler estimates the cycles.
-    """
-    from experiments.report.terminal import line, plain_table, report_console
-    from experiments.tune.explain import explain_all
-
-    console = report_console()
-    if choices.schedule == "seed":
-        console.print(
-            "reason: schedule seed takes the largest tile that fits and considers no other tiling"
-        )
-        return
-    table = plain_table(
-        ("layer", "fold"),
-        ("tiling", "fold"),
-        ("estimated cycles", "right", 2),
-        ("other tilings", "right", 3),
-        ("reason", "fold"),
-    )
-    told: set[tuple[int, str]] = set()
-    for one in explain_all(package, machine.arch, choices, machine.timing):
-        why = one.why
-        tiling = _tiling(one.winner.choice)
-        if one.group is not None:
-            first = one.group.layers[0]
-            why = f"as {first}" if (one.region, first) in told else one.together
-            tiling = one.group.turns if one.group.rows or one.layer != first else tiling
-            told.add((one.region, first))
-        others = one.fitting + one.unfitting
-        table.add_row(one.layer, tiling, f"{one.winner.estimated_cycles:,}", f"{others:,}", why)
-    console.print(table)
-    text = (
-        "estimated cycles: of the layer alone; other tilings: number considered, see 'dla explain "
-        "MODEL LAYER'"
-    )
-    console.print(line(text), soft_wrap=True)
 
 
 def _print_explanation(found: Explanation, limit: Limit) -> None:

@@ -6,7 +6,7 @@ The alternatives are those that the compiler considered; misfits do not fit in m
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -114,28 +114,16 @@ class Explanation:
         ]
 
     @property
-    def together(self) -> str:
-        """Layers that are computed together with the explained layer, and the reason.
-
-        Empty for a layer on its own.
-        """
-        if self.group is None:
-            return ""
-        others = ", ".join(name for name in self.group.layers if name != self.layer)
-        return (
-            f"computed with {others} {self.group.turns}, estimated to take fewer cycles than one "
-            "after another"
-        )
-
-    @property
     def why(self) -> str:
         """Reason why the compiler chose the tiling, in one sentence."""
         if self.chosen_by != "compiler":
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
             leads = not self.group.rows and self.layer == self.group.layers[0]
+            others = ", ".join(name for name in self.group.layers if name != self.layer)
             return (
-                f"{self.together}; "
+                f"computed with {others} {self.group.turns}, estimated to take fewer cycles than "
+                "one after another; "
                 f"{'tiled so' if leads else 'without the group it would have this tiling'}"
             )
         if not self.others:
@@ -198,9 +186,9 @@ class _WatchedSearch(TileSearch):
 
 
 class _WatchingPool(SearchPool[Compiled]):
-    """Pool of tile searches that records the search of one layer, or of all layers (None)."""
+    """Pool of tile searches that records the search of one layer."""
 
-    def __init__(self, layer: str | None, bus: MemoryBus) -> None:
+    def __init__(self, layer: str, bus: MemoryBus) -> None:
         super().__init__(bus)
         self._layer = layer
         self.watched: dict[Geometry, _WatchedSearch] = {}
@@ -208,7 +196,7 @@ class _WatchingPool(SearchPool[Compiled]):
     def searches(self, layers: Sequence[OperatorLayer], arch: Arch) -> list[TileSearch]:
         found = super().searches(layers, arch)
         for number, layer in enumerate(layers):
-            if self._layer in (None, layer.name):
+            if self._layer == layer.name:
                 if layer.geometry not in self.watched:
                     self.watched[layer.geometry] = _WatchedSearch(
                         layer.geometry, sizeless(arch), self.bus
@@ -281,19 +269,6 @@ def compare_cycles(compiled: Compiled, timing: Timing) -> Mapping[str, LayerCycl
     }
 
 
-def explain_all(
-    package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
-) -> tuple[Explanation, ...]:
-    """Explain each layer's tiling and compare it with its best alternative only.
-
-    If several layers have one name, only the first is explained.
-    """
-    told: dict[str, Explanation] = {}
-    for found in _explanations(_partition_package(package, arch, options), arch, options, timing):
-        told.setdefault(found.layer, found)
-    return tuple(told.values())
-
-
 def explain(
     package: Package,
     layer: str,
@@ -310,9 +285,18 @@ def explain(
         list_chosen_schedules(
             package, arch, options, timing
         )  # raises InputError for choices that are wrong in any region
-    found = next(_explanations(partitioned, arch, options, timing, layer), None)
-    if found is not None:
-        return found
+    for region in partitioned.regions:
+        pool = _WatchingPool(layer, bus_of(timing))
+        (compiled,) = compile_regions(
+            [region], partitioned.graph.values, arch, options, data=False, searches=pool
+        )
+        chosen = compiled[1].choices
+        if layer in (one.layer for one in chosen.layers):
+            lowered, layers = order_layers(region, partitioned.graph.values, arch, chosen)
+            account = _Account(layer, region.index, lowered, layers, arch, pool, chosen)
+            told = account.explain(options, compare_cycles(compiled, timing)[layer])
+            layouts = layer_layouts(compiled[0], layers, arch, timing)
+            return replace(told, layouts=layouts.get(layer))
     names = (
         one.layer
         for choices in list_chosen_schedules(package, arch, options, timing)
@@ -321,34 +305,6 @@ def explain(
     close = difflib.get_close_matches(layer, names, n=1)
     meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
     raise InputError(f"no layer of the accelerator is called '{layer}'; {meant}")
-
-
-def _explanations(
-    found: Partition, arch: Arch, options: CompileOptions, timing: Timing, layer: str | None = None
-) -> Iterator[Explanation]:
-    """Yield the explanation of every layer, region by region.
-
-    A layer that is named gets more alternatives.
-    """
-    for region in found.regions:
-        pool = _WatchingPool(layer, bus_of(timing))
-        (compiled,) = compile_regions(
-            [region], found.graph.values, arch, options, data=False, searches=pool
-        )
-        chosen = compiled[1].choices
-        names = [
-            name
-            for name in dict.fromkeys(one.layer for one in chosen.layers)
-            if layer in (None, name)
-        ]
-        if names:
-            cycles = compare_cycles(compiled, timing)
-            lowered, layers = order_layers(region, found.graph.values, arch, chosen)
-            layouts = layer_layouts(compiled[0], layers, arch, timing)
-        for name in names:
-            account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
-            told = account.explain(options, cycles[name], 1 if layer is None else SHOWN)
-            yield replace(told, layouts=layouts.get(name))
 
 
 def _partition_package(package: Package, arch: Arch, options: CompileOptions) -> Partition:
@@ -411,10 +367,10 @@ class _Account:
                     return budget
         return room
 
-    def explain(self, options: CompileOptions, cycles: LayerCycles, shown: int) -> Explanation:
+    def explain(self, options: CompileOptions, cycles: LayerCycles) -> Explanation:
         """Return the explanation of the layer's tiling.
 
-        It has up to ``shown`` alternatives that fit, and as many that do not.
+        It has up to ``SHOWN`` alternatives that fit, and as many that do not.
         """
         winner = tiling_of(self._choice)
         asked = [
@@ -443,8 +399,8 @@ class _Account:
             chosen_by=options.chosen.source if pinned else "compiler",
             fitting=len(fitting),
             unfitting=len(misfits),
-            others=tuple(map(self._make_considered, fitting[:shown])),
-            misfits=tuple(map(self._make_considered, misfits[:shown])),
+            others=tuple(map(self._make_considered, fitting[:SHOWN])),
+            misfits=tuple(map(self._make_considered, misfits[:SHOWN])),
         )
 
     def _resident_names(self) -> tuple[str, ...]:

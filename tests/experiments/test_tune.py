@@ -20,7 +20,7 @@ from byoc.tuning.transfer import Donor, choose_donor, schedules_of, shares_of
 from dla_sim.presets import Preset, load_hardware
 from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import Network, load_network
-from experiments.tune.explain import explain, explain_all, list_chosen_schedules
+from experiments.tune.explain import explain, list_chosen_schedules
 from experiments.tune.request import SearchOptions
 from experiments.tune.tuning import clock_of, model_file, tune_network
 from experiments.version import compiler_version
@@ -486,38 +486,6 @@ def test_who_interrupts_is_told_how_to_go_on(
     monkeypatch.setattr(TuningSubject, "measure", measured)
     assert dla(capsys, *words, path).status == dla(capsys, *words, whole).status == 0
     assert path.read_bytes() == whole.read_bytes()
-
-
-@pytest.mark.parametrize("settings", [(), ("sram_bytes=4KiB",), ("sram_bytes=2048", "pe.oc=8")])
-def test_all_explanations_are_those_of_each_layer(settings: tuple[str, ...]) -> None:
-    arch = load_hardware(settings=settings).arch
-    package = digits().package
-    told = explain_all(package, arch, DEFAULTS)
-    assert [one.layer for one in told] == [
-        one.layer
-        for choices in list_chosen_schedules(package, arch, DEFAULTS)
-        for one in choices.layers
-    ]
-    for one in told:
-        alone = explain(package, one.layer, arch, DEFAULTS)
-        assert one == replace(alone, others=alone.others[:1], misfits=alone.misfits[:1])
-        assert one.why == alone.why
-        assert one.together in one.why
-
-
-def test_verbose_says_why(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for command in ("run", "partition", "emit"):
-        said = dla(capsys, command, "digits-cnn", "--verbose").out
-        assert "its estimate is the lowest of all that fit" in " ".join(said.split())
-        assert "other tilings" in said
-        assert "other tilings" not in dla(capsys, command, "digits-cnn").out
-    seeded = dla(capsys, "partition", "digits-cnn", "--schedule", "seed", "--verbose")
-    assert (seeded.status, seeded.out.splitlines()[0]) == (
-        0, "reason: schedule seed takes the largest tile that fits and considers no other tiling",
-    )  # fmt: skip
 
 
 def test_cycles_of_a_log_are_one_at_least(log: Path, tmp_path: Path) -> None:
