@@ -111,7 +111,7 @@ class _Convolution:
                 size, np.int8, machine.sram, self.weights + number * size[0] * size[1]
             )
             weights = self.way.prepare_left(stored, scratch)
-            planes = source(shape, machine, scratch, self.fill, shape.split)
+            planes = source(shape, machine, scratch, self.fill)
             _Group(planes, weights, self.way, scratch).run(shape, number * shape.oc, results)
 
 
@@ -176,6 +176,7 @@ class _Group:
             return self.way.multiply(weights, self.way.right(stored, self.scratch), self.scratch)
         size = channels, part.kh, part.kw, part.oh, part.ow
         columns = self.scratch.array("columns", size, self.way.dtype)
-        strides = (planes.plane, part.dy * planes.row, part.sy * planes.row, planes.step)
-        planes.copy_taps(columns.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
+        strides = (part.dx, planes.plane, part.dy * planes.row, part.sy * planes.row, planes.step)
+        target = columns.transpose(2, 0, 1, 3, 4)
+        np.copyto(target, planes.view(target.shape, strides, skip))
         return self.way.multiply(weights, columns.reshape(-1, part.pixels), self.scratch)

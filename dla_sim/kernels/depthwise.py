@@ -129,7 +129,7 @@ def compute_by_planes(
     ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
     """
     multiplier = shape.oc // shape.ic
-    planes = source(shape, results.machine, scratch, fill, shape.split)
+    planes = source(shape, results.machine, scratch, fill)
     factors = weights.astype(np.float32).transpose(2, 1, 0)
     height = -(-shape.rows // shape.sy)
     inputs = max(_PLANE_ELEMENTS // (multiplier * shape.kw * shape.sy * height * shape.ow), 1)
@@ -159,11 +159,12 @@ def _copies(
     full = scratch.array(
         "copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32
     )
-    strides = (planes.plane, 0, shape.sy * planes.row, planes.step)
+    strides = (shape.dx, planes.plane, 0, shape.sy * planes.row, planes.step)
     for phase in range(min(phases, shape.rows)):
         rows = -(-(shape.rows - phase) // shape.sy)
         skip = first * planes.plane + phase * planes.row
-        planes.copy_taps(full[:, :, :, phase, :rows], strides, skip, shape.dx)
+        part = full[:, :, :, phase, :rows]
+        np.copyto(part, planes.view(part.shape, strides, skip))
     return full.reshape(shape.kw, count * multiplier, phases, height, shape.ow)
 
 

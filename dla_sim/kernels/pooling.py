@@ -60,7 +60,7 @@ def _maximum(
     target: NDArray[np.int8],
 ) -> bool:
     """Compute max pooling: maxima over the rows of each window, then over its columns."""
-    planes = source(shape, machine, scratch, -128, split=False)
+    planes = source(shape, machine, scratch, -128)
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
     for row in range(shape.kh):
         taken = planes.view(

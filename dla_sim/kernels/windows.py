@@ -27,8 +27,6 @@ _REGISTERS = itemgetter(
     "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
     "EX_INPUT_ADDRESS", "EX_INPUT_PLANE", "EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE",
 )  # fmt: skip
-_WORTH_SPLITTING = 1 << 14
-"""Bytes of input from which splitting even and odd columns saves time."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,6 @@ class WindowRegisters:
     def padded(self) -> bool:
         """True if any tap of any output is outside the input."""
         return bool(self.top or self.left or self.rows > self.ih or self.columns > self.iw)
-
-    @cached_property
-    def split(self) -> bool:
-        """True if a sliding window is faster when even and odd columns are separated."""
-        return self.sx == 2 and self.ic * self.rows * self.columns >= _WORTH_SPLITTING
 
     @property
     def pixels(self) -> int:
@@ -129,9 +122,7 @@ class PlaneSource(NamedTuple):
     Planes are ``plane`` bytes apart, their rows ``row`` bytes.
 
     The tap at row r and column c (dilation included) reads, for output (y, x) of channel i, the
-    byte at ``offset + i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0,
-    even and odd columns are that many bytes apart; outputs of a row are then contiguous in spite of
-    a column stride of 2.
+    byte at ``offset + i*plane + (y*sy + r)*row + x*step + c``.
     """
 
     buffer: NDArray[Any]
@@ -139,27 +130,6 @@ class PlaneSource(NamedTuple):
     plane: int
     row: int
     step: int
-    split: int = 0
-
-    def copy_taps(
-        self, target: NDArray[Any], strides: tuple[int, ...], skip: int, dilation: int
-    ) -> None:
-        """Fill ``target`` (KW, ...) with the inputs of each kernel column, from ``skip`` bytes on.
-
-        ``strides`` are the byte strides of the axes of ``target`` after the first.
-        """
-        if not self.split:
-            np.copyto(target, self.view(target.shape, (dilation, *strides), skip))
-            return
-        for column, part in enumerate(target):
-            np.copyto(part, self.view(part.shape, strides, skip + self.tap_skip(column * dilation)))
-
-    def tap_skip(self, column: int) -> int:
-        """Return the bytes from the first column to the first one that tap ``column`` reads.
-
-        The second is the column that the tap reads for the first output.
-        """
-        return (column & 1) * self.split + (column >> 1) if self.split else column
 
     def view(
         self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0
@@ -171,50 +141,27 @@ class PlaneSource(NamedTuple):
         return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
 
 
-def source(
-    shape: WindowRegisters, machine: Machine, scratch: Workspace, fill: int, split: bool
-) -> PlaneSource:
-    """Return the planes that a sliding window reads: the scratchpad or a padded copy.
+def source(shape: WindowRegisters, machine: Machine, scratch: Workspace, fill: int) -> PlaneSource:
+    """Return the planes that a sliding window reads: the scratchpad, or a copy with padding.
 
-    The copy is made if the window has padding or its columns are split. With ``split`` (for a
-    column stride of 2) even and odd columns are separated. The caller has checked that the input is
-    inside the scratchpad, and that ``fill`` is an int8 if the window has padding.
+    The caller has checked that the input is inside the scratchpad, and that ``fill`` is an int8 if
+    the window has padding.
     """
-    if not shape.padded and not split:
+    if not shape.padded:
         return PlaneSource(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)
     rows = shape.rows
-    columns = shape.columns + (shape.columns & 1 if split else 0)
+    columns = shape.columns
     extended: NDArray[np.int8] = scratch.array("padded", (shape.ic, rows, columns), np.int8)
-    if shape.padded:
-        extended.fill(fill)
+    extended.fill(fill)
     bottom = min(rows, shape.top + shape.ih)
-    right = min(shape.columns, shape.left + shape.iw)
+    right = min(columns, shape.left + shape.iw)
     if bottom > shape.top and right > shape.left:
         size = (shape.ic, bottom - shape.top, right - shape.left)
         inner = np.ndarray(
             size, np.int8, machine.sram, shape.input, (shape.input_plane, shape.iw, 1)
         )
         np.copyto(extended[:, shape.top : bottom, shape.left : right], inner)
-    return (
-        _split(extended, scratch)
-        if split
-        else PlaneSource(extended, 0, rows * columns, columns, shape.sx)
-    )
-
-
-def _split(extended: NDArray[np.int8], scratch: Workspace) -> PlaneSource:
-    """Return planes with even and odd columns separated, by operations on 16-bit words.
-
-    Overwrites its input.
-    """
-    channels, rows, columns = extended.shape
-    half = columns // 2
-    words = extended.view("<i2")
-    halves = scratch.array("halves", (2, channels, rows, half), np.int8)
-    np.copyto(halves[0], words, casting="unsafe")
-    np.right_shift(words, 8, out=words)
-    np.copyto(halves[1], words, casting="unsafe")
-    return PlaneSource(halves, 0, rows * half, half, 1, channels * rows * half)
+    return PlaneSource(extended, 0, rows * columns, columns, shape.sx)
 
 
 def prepare_window(

@@ -127,7 +127,6 @@ WAYS: dict[str, dict[str, int]] = {
         "depthwise._NARROW": 1 << 30,
         "depthwise._MANY_CHANNELS": 1,
     },
-    "split columns": {"windows._WORTH_SPLITTING": 1, "depthwise._FEW_PIXELS": 0},
     "small blocks": {
         f"{name}_ELEMENTS": 60
         for name in ("convolution._BLOCK", "depthwise._PLANE", "depthwise._PIXEL")
