@@ -94,7 +94,12 @@ class Advice(Shown):
     @property
     def presented(self) -> tuple[Any, Presentation]:
         """The advice as text, tables, CSV records and JSON."""
-        return self, Presentation(_lines, tables=_tables, records=_records, json=_json)
+        return self, Presentation(
+            _lines,
+            tables=_tables,
+            records=_records,
+            json=lambda found: dumps(content(found), indent=1) + "\n",
+        )
 
 
 def advise_requested(wanted: AdviseRequest) -> Advice:
@@ -405,7 +410,3 @@ def content(found: Advice) -> dict[str, Any]:
     ]
     told = {"model": found.model, "now": asdict(found.now), "limits": limits, "tried": found.tried}
     return told | {"changes": _records(found)}
-
-
-def _json(found: Advice) -> str:
-    return dumps(content(found), indent=1) + "\n"

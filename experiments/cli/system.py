@@ -84,7 +84,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
         results.write(json, report_json(report))
     results.write_csv(csv, list(task_rows(report)))
     if trace is not None:
-        from experiments.systems.trace import timeline_trace
+        from experiments.systems.running import timeline_trace
 
         write_atomically(trace, timeline_trace(report, intervals))
     if report.check is not None and report.check.mismatches:

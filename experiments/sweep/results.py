@@ -570,14 +570,8 @@ def reasons(sweep: Sweep) -> Sequence[tuple[str, str, int]]:
     for status, message in zip(sweep.columns["status"], sweep.columns["message"], strict=True):
         if status != "ok":
             found[status, message or ""] += 1
-    return [
-        (status, message, count)
-        for (status, message), count in sorted(found.items(), key=_frequent)
-    ]
-
-
-def _frequent(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
-    return -item[1], item[0]
+    ranked = sorted(found, key=lambda reason: (-found[reason], reason))
+    return [(*reason, found[reason]) for reason in ranked]
 
 
 _BEGINNING = b"SQLite format 3\0"

@@ -58,10 +58,6 @@ class SharedColumns:
     host_nodes: int | None = None
     host_cycles: int | None = None
 
-    def add_host(self, nodes: int, cycles: int) -> SharedColumns:
-        """Return the columns with the number and estimated cycles of the CPU nodes added."""
-        return replace(self, host_nodes=nodes, host_cycles=cycles)
-
     def outcome_rows(
         self, points: Iterable[SweepPoint], outcomes: Iterable[PointOutcome]
     ) -> tuple[Row, ...]:
@@ -266,7 +262,7 @@ class NetworkPlanner:
         chunks: Iterator[Points],
     ) -> Iterator[Item | _Load]:
         prepared = preparation.prepare(arch, batch.options)
-        shared = bare.add_host(prepared.host_nodes, prepared.host_cycles)
+        shared = replace(bare, host_nodes=prepared.host_nodes, host_cycles=prepared.host_cycles)
         if prepared.misfit is not None:
             yield from (
                 shared.infeasible_rows(points, prepared.misfit)

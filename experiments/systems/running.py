@@ -1,8 +1,8 @@
-"""Run of a system under its conditions, and the recorder that condenses its timeline for a page."""
+"""Run of a system under its conditions, and its timeline for a page or a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dla_sim.systems.check import check_preemption
@@ -10,6 +10,7 @@ from dla_sim.systems.choices import policy_of, simulate_ways, variants_of
 from dla_sim.systems.simulate import Interval, Ways
 from dla_sim.systems.spec import System, check_work
 from dla_sim.systems.work import Plans
+from experiments.report.perfetto_trace import PERCENT, PerfettoTrace
 from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SAVING, Activities, SystemReport, SystemTimeline, make_report
 from isa.progress import Progress, silent
@@ -122,3 +123,24 @@ def run_system(
     record = simulate_ways(system, plans, variants, hear, ways, progress)
     pieces = None if ways is None else check_preemption(ways, system.seed)
     return make_report(system, plans, record, variants, pieces, command, recorder.timeline())
+
+
+def timeline_trace(report: SystemReport, intervals: Iterable[Interval]) -> bytes:
+    """Return the timeline in Perfetto's format, in which 1 cycle is 1 ns.
+
+    A flow connects the intervals of a job, which may be on several units.
+    """
+    memory = "memory slots"
+    units = {unit.name: number for number, unit in enumerate(report.units)}
+    trace = PerfettoTrace(f"{report.name}, 1 ns = 1 cycle", units, {memory: PERCENT})
+    flows: dict[tuple[int, int], int] = {}
+    for one in sorted(intervals, key=lambda item: (item.start, units[item.unit])):
+        task = report.tasks[one.task].name
+        flow = flows.setdefault((one.task, one.number), len(flows) + 1)
+        name = f"{task}#{one.number}{' saving' * one.saving}"
+        arguments = {"task": task, "job": one.number, "saving": int(one.saving)}
+        trace.add_slice(one.unit, name, task, (one.start, one.end), arguments, ((flow,), ()))
+    for number, share in enumerate(report.memory_shares):
+        begin = number * report.cycles // len(report.memory.traffic)
+        trace.add_value(memory, begin, 100 * share)
+    return trace.serialize()

@@ -17,8 +17,7 @@ from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import parse_system
 from experiments.report.schema import WITHIN, RunReport
 from experiments.running.inference import run
-from experiments.systems.running import run_system
-from experiments.systems.trace import timeline_trace
+from experiments.systems.running import run_system, timeline_trace
 from tests.e2e.user_tasks import own_network
 from tests.experiments.trace_processor import Query, Rows, trace_processor
 
