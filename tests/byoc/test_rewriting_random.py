@@ -28,6 +28,8 @@ ELSEWHERE = {
     *("move_casts", "decompose_attention", "tabulate_rows", "drop_unit_dilations", "join_biases"),
     *("write_out_sparse", "unroll", "turn_slopes", "dequantise_constants", "restore_operators"),
     *("match_types", "write_out_einsums", "convolve_spectra"),
+    *("select_branches", "guard_divisions", "search_in_turn", "multiply_by_indices"),
+    "multiply_by_triangle",
 }
 """Passes for which nothing is grown here: tests of their own are."""
 

@@ -26,6 +26,10 @@ class IndexNetwork:
         self.inputs: list[onnx.ValueInfoProto] = []
         self._count = 0
 
+    def start(self, count: int) -> None:
+        """Number the next names from ``count`` on, so that a branch has names of its own."""
+        self._count = count
+
     def input(self, name: str, shape: Sequence[int], kind: int = FLOAT) -> str:
         """Add an input of the network."""
         self.inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
@@ -247,7 +251,7 @@ def conditional(seed: int = 0) -> onnx.ModelProto:
     bodies = []
     for layers in (1, 3):
         body = IndexNetwork(seed + layers)
-        body._count = 1000 * layers
+        body.start(1000 * layers)
         y = x
         for _ in range(layers):
             y = body.conv(y, 16, 16)

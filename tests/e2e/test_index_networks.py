@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
@@ -15,18 +14,11 @@ from byoc.importing import import_model
 from byoc.quantisation.calibrate import default_feeds
 from isa.arch import Arch
 from tests.e2e.harness import Comparison, compare
+from tests.e2e.index_files import Outcome, check_network, run_file
 from tests.e2e.index_networks import NETWORKS, IndexNetwork
 
 MACHINE = Arch(isa="v4")
 Tensors = dict[str, NDArray[Any]]
-
-
-def run_file(model: onnx.ModelProto, feed: Tensors) -> list[NDArray[Any]]:
-    """Run a model as given, without optimisation."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return [np.asarray(found) for found in session.run(None, feed)]
 
 
 def feeds_of(model: onnx.ModelProto, count: int = 4) -> list[Tensors]:
@@ -116,7 +108,7 @@ def test_if_with_a_branch_of_another_shape_stays_on_the_cpu() -> None:
     bodies = []
     for size in (2, 4):
         body = IndexNetwork()
-        body._count = 100 * size
+        body.start(100 * size)
         y = body.add("MaxPool", x, kernel_shape=[size, size], strides=[size, size])
         result = onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, None)
         bodies.append(onnx.helper.make_graph(body.nodes, f"b{size}", [], [result], body.constants))
@@ -126,3 +118,59 @@ def test_if_with_a_branch_of_another_shape_stays_on_the_cpu() -> None:
     reasons = [p.reason for p in found.partition.placement if p.op_type == "If"]
     assert len(reasons) == 1
     assert "computed at run time" in str(reasons[0])
+
+
+@pytest.mark.parametrize("name", ["graph-network", "mixture-of-experts"])
+def test_few_rows_and_gates_take_one_region(name: str) -> None:
+    model = NETWORKS[name]()
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    assert len(found.partition.regions) == 1
+    assert on_cpu(found) <= {"Gather"}
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_search_in_turn_equals_topk_with_ties(ranks: int, ties: bool) -> None:
+    w = IndexNetwork(ranks)
+    x = w.input("x", (6, 7))
+    values, places = w.add_many("TopK", 2, x, w.ints(ranks), axis=-1)
+    zeros = w.constant(np.zeros((6, 7)))
+    model = w.model(w.add("ScatterElements", zeros, places, values, axis=1), values)
+    drawn = w.random.standard_normal((6, 7))
+    feed: Tensors = {"x": (np.round(drawn) if ties else drawn).astype(np.float32)}
+    feed["x"][3] = 1.0
+    prepared = prepare(model)
+    assert not {node.op_type for node in prepared.graph.node} & {"TopK", "ScatterElements"}
+    for one, other in zip(run_file(model, feed), run_file(prepared, feed), strict=True):
+        np.testing.assert_array_equal(one, other)
+    run_on_device(model, feed)
+
+
+@pytest.mark.parametrize("rows", [5, 100])
+@pytest.mark.parametrize("op", ["Expand", "Tile", "constant", "ScatterND"])
+def test_scatter_that_adds_is_a_product(op: str, rows: int) -> None:
+    w = IndexNetwork(rows)
+    x = w.linear(w.input("x", (9, 4)), 4, 4)
+    ids = w.input("ids", (9,), onnx.TensorProto.INT64)
+    column = w.add("Unsqueeze", ids, w.ints(1))
+    data = w.weights(rows, 4)
+    if op == "ScatterND":
+        y = w.add("ScatterND", data, column, x, reduction="add")
+    else:
+        sizes = w.ints(1, 4) if op == "Tile" else w.ints(9, 4)
+        spread = w.add(op if op != "constant" else "Expand", column, sizes)
+        if op == "constant":
+            spread = w.constant(np.tile(np.arange(9)[:, None] % rows, (1, 4)), np.int64)
+        y = w.add("ScatterElements", data, spread, x, axis=0, reduction="add")
+    model = w.model(w.linear(y, 4, 3))
+    feed = feeds_of(model, 1)[0]
+    if op != "constant":
+        feed["ids"][:3] = -1  # indices may repeat, and count from the end
+    for one, other in zip(run_file(model, feed), run_file(prepare(model), feed), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert on_cpu(run_on_device(model, feed)) <= {"Gather", "Reshape"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_indices(seed: int) -> None:
+    assert check_network(seed) == Outcome(0, 0, 0)

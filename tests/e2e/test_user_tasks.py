@@ -114,13 +114,13 @@ def test_run_a_tensorflow_lite_file(user: User) -> None:
 
 
 def test_why_is_a_node_on_the_cpu(user: User) -> None:
-    own_network(user.folder, cumsum=True)
-    assert "running_sum" in user.types("dla partition mine.onnx | grep CumSum")
+    own_network(user.folder, unsupported=True)
+    assert "largest" in user.types("dla partition mine.onnx | grep Hardmax")
 
 
 def test_refuse_anything_on_the_cpu(user: User) -> None:
-    own_network(user.folder, cumsum=True)
-    assert "running_sum" in user.fails("dla run mine.onnx --strict")
+    own_network(user.folder, unsupported=True)
+    assert "largest" in user.fails("dla run mine.onnx --strict")
 
 
 def test_keep_a_layer_on_the_cpu(user: User) -> None:

@@ -69,11 +69,11 @@ class User:
 
 
 def own_network(
-    folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), cumsum: bool = False
+    folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), unsupported: bool = False
 ) -> Path:
     """Save ``mine.onnx``, a small float network like one of an exporter.
 
-    With ``cumsum`` one operator is not supported.
+    With ``unsupported`` one operator is not supported.
     """
     rng = np.random.default_rng(0)
     weights = {
@@ -86,15 +86,14 @@ def own_network(
         helper.make_node("GlobalAveragePool", ["r"], ["g"], name="pool"),
         helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
         helper.make_node(
-            "Gemm", ["f", "w2", "b2"], ["s" if cumsum else "scores"], name="classifier"
+            "Gemm", ["f", "w2", "b2"], ["s" if unsupported else "scores"], name="classifier"
         ),
     ]
     constants = [
         numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()
     ]
-    if cumsum:
-        constants.append(numpy_helper.from_array(np.array(1), "axis"))
-        nodes.append(helper.make_node("CumSum", ["s", "axis"], ["scores"], name="running_sum"))
+    if unsupported:
+        nodes.append(helper.make_node("Hardmax", ["s"], ["scores"], name="largest"))
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [shape[0], 10])
     graph = helper.make_graph(nodes, "mine", [image], [scores], constants)

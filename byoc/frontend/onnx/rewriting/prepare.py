@@ -33,6 +33,11 @@ from byoc.frontend.onnx.rewriting.form import (
 )
 from byoc.frontend.onnx.rewriting.fused import restore_operators
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
+from byoc.frontend.onnx.rewriting.indices import (
+    multiply_by_indices,
+    multiply_by_triangle,
+    search_in_turn,
+)
 from byoc.frontend.onnx.rewriting.integers import (
     dequantise_constants,
     match_types,
@@ -98,7 +103,8 @@ class PassStage:
     """A pass in the order of passes, its kind of models, and the reason for its position.
 
     ``rounds`` is True if it may change rounding (:data:`ROUNDING`), ``light`` if it never reads
-    weights and runs without them, ``for_cpu`` if the operators that it writes run on the CPU.
+    weights and runs without them, ``for_cpu`` if operators that it writes run on the CPU, or if it
+    depends on the nodes around an operator: it is then no support for the operator alone.
     """
 
     step: Pass
@@ -234,6 +240,20 @@ ORDER: tuple[PassStage, ...] = (
     PassStage(
         fold_constants, "float", "the two passes before write foldable constants", rounds=True
     ),
+    PassStage(
+        search_in_turn, "float", "before `multiply_by_indices` sees its scatters", for_cpu=True
+    ),
+    PassStage(
+        multiply_by_indices,
+        "float",
+        "before products change their form",
+        rounds=True,
+        for_cpu=True,
+    ),
+    PassStage(
+        multiply_by_triangle, "float", "before products change their form", rounds=True, light=True
+    ),
+    PassStage(infer_shapes, "float", _SHAPES),
     PassStage(
         tabulate_rows, "float", "before functions of rows are decomposed", rounds=True, for_cpu=True
     ),
