@@ -34,6 +34,7 @@ ROOMS = {
         "advise",
         "sweep",
         "explore",
+        "generation",
         "tune",
         "systems",
         "collection",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
-from byoc.host.sessions import Engine, opener
+from byoc.host.sessions import Engine, PartSession, opener
 from byoc.layout.region import from_stored, to_stored
 from byoc.operators import domain
 from byoc.partitioning.partition import HostPart
@@ -41,11 +41,16 @@ class NetworkRun(Generic[TraceT]):
 class Runtime(Generic[TraceT]):
     """Compiled network bound to an executor.
 
-    Host sessions are created once and serve every inference.
+    Host sessions are created once and serve every inference. ``opened`` opens a host part between
+    its inputs and outputs, by default a part of the package's model on ``host``.
     """
 
     def __init__(
-        self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime"
+        self,
+        network: CompiledNetwork,
+        executor: Executor[TraceT],
+        host: Engine = "onnxruntime",
+        opened: Callable[[Sequence[str], Sequence[str]], PartSession] | None = None,
     ) -> None:
         self._network = network
         self._executor = executor
@@ -53,11 +58,8 @@ class Runtime(Generic[TraceT]):
             n: part for n, part in enumerate(network.partition.parts) if isinstance(part, HostPart)
         }
         # a network without host parts never parses the embedded model
-        opened = (
-            opener(network.package.model, network.graph, host, network.arch.numerics)
-            if parts
-            else None
-        )
+        if parts and opened is None:
+            opened = opener(network.package.model, network.graph, host, network.arch.numerics)
         self._host = (
             {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
         )

@@ -30,17 +30,15 @@ if TYPE_CHECKING:
 def models(json: options.Json = None, csv: options.Csv = None) -> None:
     """List the built-in networks."""
     from experiments.models import MODELS
+    from experiments.models.decoders import DECODERS
     from experiments.report.terminal import plain_table, report_console
 
-    results.write_tables(
-        json,
-        csv,
-        {model.name: model.description for model in MODELS.values()},
-        [{"model": model.name, "description": model.description} for model in MODELS.values()],
-    )
-
-    rows = ((model.name, model.description) for model in MODELS.values())
-    report_console().print(plain_table(("name", "left"), ("network", "fold"), rows=rows))
+    found = {model.name: model.description for model in MODELS.values()}
+    found |= {name: f"{about} (dla generate)" for name, (about, _) in DECODERS.items()}
+    rows = [{"model": name, "description": about} for name, about in found.items()]
+    results.write_tables(json, csv, found, rows)
+    table = plain_table(("name", "left"), ("network", "fold"), rows=found.items())
+    report_console().print(table)
 
 
 Words = Annotated[

@@ -32,6 +32,7 @@ INTERRUPTED = 130
 PANELS = {
     "Networks": {
         "run": "run:command",
+        "generate": "generate:command",
         "partition": "compile:partition",
         "compile": "compile:compile",
         "emit": "compile:emit",

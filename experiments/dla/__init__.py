@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from experiments.advise.advice import Advice, advise
     from experiments.explore.exploration import Exploration
     from experiments.explore.exploring import explore
+    from experiments.generation.generating import Generation, generate
     from experiments.models import MODELS
     from experiments.release import __version__
     from experiments.report.schema import RunReport
@@ -137,6 +138,7 @@ else:
             "Device": "dla_sim.device",
             "DoesNotFitError": "isa.errors",
             "Exploration": "experiments.explore.exploration",
+            "Generation": "experiments.generation.generating",
             "HazardError": "dla_sim.prepared",
             "InputError": "isa.errors",
             "MODELS": "experiments.models",
@@ -158,6 +160,7 @@ else:
             "advise": "experiments.advise.advice",
             "compile": "byoc.compiler",
             "explore": "experiments.explore.exploring",
+            "generate": "experiments.generation.generating",
             "import_model": "experiments.running.inference",
             "load": "dla.loading",
             "load_hardware": "dla_sim.presets",
@@ -177,10 +180,10 @@ else:
 
 __all__ = [
     "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "DeadlockError", "Device",
-    "DoesNotFitError", "Exploration", "HazardError", "InputError", "MissingExtraError", "Package",
-    "PluginError", "Preset", "Result", "RunReport", "Session", "SplitReport", "Swept",
-    "SystemReport", "SystemResult", "SystemSweep", "Timing",
-    "Tuned", "__version__", "advise", "compile", "explore", "import_model", "load", "load_hardware",
-    "load_package", "load_report",
+    "DoesNotFitError", "Exploration", "Generation", "HazardError", "InputError",
+    "MissingExtraError", "Package", "PluginError", "Preset", "Result", "RunReport", "Session",
+    "SplitReport", "Swept", "SystemReport", "SystemResult", "SystemSweep", "Timing", "Tuned",
+    "__version__", "advise", "compile", "explore", "generate", "import_model", "load",
+    "load_hardware", "load_package", "load_report",
     "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",
 ]  # fmt: skip

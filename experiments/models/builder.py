@@ -35,7 +35,7 @@ class NetworkBuilder:
         self,
         name: str,
         input_name: str,
-        shape: tuple[int, ...],
+        shape: Sequence[int | str],
         seed: int,
         dtype: DTypeLike = np.float32,
     ) -> None:
@@ -46,7 +46,7 @@ class NetworkBuilder:
         self._constants: dict[str, Any] = {}
         self.input(input_name, shape, dtype)
 
-    def input(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> str:
+    def input(self, name: str, shape: Sequence[int | str], dtype: DTypeLike = np.float32) -> str:
         from onnx import helper
 
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -271,7 +271,9 @@ class NetworkBuilder:
             self.add_fully_connected("logits", value, features, gain), (1, features[1])
         )
 
-    def model(self, output: str, shape: tuple[int, ...], **others: tuple[int, ...]) -> ModelProto:
+    def model(
+        self, output: str, shape: Sequence[int | str], **others: Sequence[int | str]
+    ) -> ModelProto:
         """Return the finished network (opset 21) with float outputs of the given shapes.
 
         The outputs are ``output`` and the names in ``others``.

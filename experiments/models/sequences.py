@@ -141,7 +141,7 @@ def vit_tiny(
             for at, part in enumerate(("q", "k", "v"))
         )
         key = net.node("Transpose", f"{name}_k_columns", key, perm=[0, 1, 3, 2])
-        mixed = _add_attention(net, name, query, key, head, width // heads)
+        mixed = add_attention(net, name, query, key, head, width // heads)
         mixed = net.reshape(f"{name}_joined", mixed, (1, tokens, width))
         mixed = net.linear(f"{name}_project", mixed, (width, width), 0.5)
         value = net.node("Add", f"{name}_add1", value, mixed)
@@ -189,7 +189,7 @@ def bert(
             )
             for part, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3)))
         )
-        mixed = _add_attention(net, name, query, key, head, width // heads)
+        mixed = add_attention(net, name, query, key, head, width // heads)
         mixed = net.linear(
             f"{name}_project",
             net.reshape(f"{name}_joined", mixed, (1, tokens, width)),
@@ -249,7 +249,7 @@ def gpt2(
         columns = net.node("Transpose", f"{name}_columns", cached[0], perm=[0, 1, 3, 2])
         mixed = net.reshape(
             f"{name}_joined",
-            _add_attention(net, name, heads_of[0], columns, cached[1], depth),
+            add_attention(net, name, heads_of[0], columns, cached[1], depth),
             (1, 1, width),
         )
         value = net.node(
@@ -259,7 +259,7 @@ def gpt2(
             f"{name}_up", net.layer_norm(f"{name}_norm2", value, width), (width, 4 * width)
         )
         inner = net.linear(
-            f"{name}_down", _gelu_tanh(net, f"{name}_gelu", inner), (4 * width, width)
+            f"{name}_down", gelu_tanh(net, f"{name}_gelu", inner), (4 * width, width)
         )
         value = net.node("Add", f"{name}_add2", inner, value)
     value = net.reshape("last", net.layer_norm("norm", value, width), (1, width))
@@ -287,16 +287,24 @@ def _heads(
     )
 
 
-def _add_attention(
-    net: NetworkBuilder, name: str, query: str, columns: str, values: str, depth: int
+def add_attention(
+    net: NetworkBuilder,
+    name: str,
+    query: str,
+    columns: str,
+    values: str,
+    depth: int,
+    mask: str = "",
 ) -> str:
     """Add scaled dot-product attention over all heads.
 
     The queries are (1, heads, tokens, depth), the keys (1, heads, depth, all); the result is
-    (1, tokens, heads, depth).
+    (1, tokens, heads, depth). A ``mask`` is added to the scores.
     """
     scores = net.node("MatMul", f"{name}_scores", query, columns)
     scores = net.node("Mul", f"{name}_scaled", scores, net.constant("scale", np.array(depth**-0.5)))
+    if mask:
+        scores = net.node("Add", f"{name}_masked", scores, mask)
     shares = net.node("Softmax", f"{name}_softmax", scores, axis=-1)
     return net.node(
         "Transpose",
@@ -317,7 +325,7 @@ def _gelu_erf(net: NetworkBuilder, name: str, source: str) -> str:
     return net.node("Mul", name, value, half)
 
 
-def _gelu_tanh(net: NetworkBuilder, name: str, source: str) -> str:
+def gelu_tanh(net: NetworkBuilder, name: str, source: str) -> str:
     """Add x · (1 + tanh(√(2 / π) · (x + 0.044715 · x³))) / 2 as eight operators."""
     constants = {
         "three": 3.0,

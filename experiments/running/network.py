@@ -25,6 +25,7 @@ from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, load_package
 from byoc.partitioning.forcing import keep_on_cpu
 from experiments.models import MODELS, BuiltinModel
+from experiments.models.decoders import DECODERS
 from experiments.models.inputs import load_input
 from experiments.running.declared import list_declared, list_given_options, spell_value
 from experiments.running.door import door
@@ -198,7 +199,7 @@ def _build(
     if isinstance(model, str) and builtin is None and _is_quantised_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
     fixed = given.fixed or {}
-    name, opened, reference = _open_model(model, builtin, given.seed)
+    name, opened, reference = open_model(model, builtin, given.seed)
     source = fix_inputs(opened, fixed, given.shapes or {})
     del opened
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
@@ -230,10 +231,13 @@ def _is_quantised_tflite(path: Path) -> bool:
     return path.is_file() and is_tflite(path) and not is_float(load_tflite(path))
 
 
-def _open_model(
+def open_model(
     model: str | ModelProto, builtin: BuiltinModel | None, seed: int
 ) -> tuple[str, ModelProto, Reference | None]:
-    """Return a model's name, the ONNX model, and what runs the file that it was made from."""
+    """Return a model's name, the ONNX model, and what runs the file that it was made from.
+
+    Raises InputError for an unknown name, a built-in decoder, and an invalid file or model.
+    """
     from byoc.frontend.onnx.file import check_model, load_model, open_dimensions
 
     if isinstance(model, ModelProto):
@@ -247,6 +251,10 @@ def _open_model(
 
         return Path(model).stem, *convert_float(load_tflite(model), model)
     if "." not in model and "/" not in model and not Path(model).exists():
+        if model in DECODERS:
+            raise InputError(
+                f"'{model}' has a cache that grows by position; 'dla generate {model}' runs it"
+            )
         close = suggest_name(model, MODELS)
         raise InputError(
             f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists"

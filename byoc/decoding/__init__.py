@@ -1,0 +1,1 @@
+"""Decoders with a cache of keys and values: one integer model, bound to every position."""

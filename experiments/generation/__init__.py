@@ -1,0 +1,1 @@
+"""``dla generate``: tokens of a decoder, and the cycles of every position."""
