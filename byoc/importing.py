@@ -41,7 +41,11 @@ from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
 from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS, make_static_ranges
 from byoc.frontend.onnx.rewriting.form import widen
-from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
+from byoc.frontend.onnx.rewriting.integers import (
+    integer_biases,
+    quantise_tables,
+    select_integers,
+)
 from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
 from byoc.frontend.onnx.rewriting.reasons import KeptNodes
@@ -230,7 +234,7 @@ def _import_only(
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
-    quantised = quantise_tables(quantise_within(handed.pop(), ranges))
+    quantised = select_integers(quantise_tables(quantise_within(handed.pop(), ranges)))
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
         facts["noise"], agreement = resemblance(exact, quantised, samples.kept)

@@ -171,6 +171,24 @@ def test_scatter_that_adds_is_a_product(op: str, rows: int) -> None:
     assert on_cpu(run_on_device(model, feed)) <= {"Gather", "Reshape"}
 
 
+@pytest.mark.parametrize("op", ["Gather", "GatherElements", "GatherND"])
+def test_cpu_selects_integers_of_a_large_table(op: str) -> None:
+    w = IndexNetwork(4)
+    x = w.linear(w.input("x", (100, 8)), 8, 8)
+    shape = {"Gather": (30,), "GatherElements": (30, 8), "GatherND": (30, 1)}[op]
+    ids = w.input("ids", shape, onnx.TensorProto.INT64)
+    model = w.model(w.linear(w.add(op, x, ids), 8, 4))
+    feed = feeds_of(model, 1)[0]
+    found = run_on_device(model, feed)
+    assert len(found.partition.regions) == 2
+    assert on_cpu(found) == {op}
+    (selection,) = (node for part in found.partition.host_parts for node in part.nodes
+                    if node.op_type == op)  # fmt: skip
+    values = found.partition.graph.values
+    assert {values[name].dtype for name in (selection.inputs[0], *selection.outputs)} == {"int8"}
+    assert all(place.reason for place in found.partition.placement if place.on == "cpu")
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_indices(seed: int) -> None:
     assert check_network(seed) == Outcome(0, 0, 0)

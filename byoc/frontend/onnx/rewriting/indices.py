@@ -21,7 +21,7 @@ MOST_SELECTED = 64
 The CPU takes about 0.65 cycles for each selected element, and an array of 64 multipliers takes one
 cycle for each 64 rows of the table. The region around the product stays whole.
 """
-MOST_ADDED = 512
+MOST_ADDED = 384
 """Largest number of rows to which a product adds; the CPU takes about 6 cycles for each element."""
 MOST_SUMMED = 256
 """Largest dimension along which a product accumulates."""
@@ -106,7 +106,11 @@ def _add_rows(
         hot = w.constant(eye[:, graph.constants[rows].reshape(-1)])
     else:
         flat = w.add("Reshape", rows, w.constant([-1], np.int64))
-        hot = w.add("Transpose", w.add("Gather", _identity(graph, shape[0]), flat, axis=0))
+        identity = _identity(graph, shape[0])
+        if shape[0] > MOST_SELECTED:
+            hot = w.add("Gather", identity, flat, axis=1)
+        else:  # shared with selections by the same indices
+            hot = w.add("Transpose", w.add("Gather", identity, flat, axis=0))
     matrix = w.add("Reshape", updates, w.constant([added[0], width], np.int64))
     product = w.add("MatMul", hot, matrix, label=node.name)
     total = w.add("Reshape", product, w.constant(shape, np.int64))

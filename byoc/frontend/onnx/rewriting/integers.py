@@ -32,6 +32,7 @@ from isa.numerics import steps
 _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _COPIERS = frozenset(form.onnx for form in FORMS if form.carried == "reals")
+_SELECTORS = ("Gather", "GatherElements", "GatherND")
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: its input position, and the weights' channel axis."""
 
@@ -186,7 +187,7 @@ def _copy_movers(
     return nodes
 
 
-@write_operators(*_MOVERS, *_COPIERS, "Gather")
+@write_operators(*_MOVERS, *_COPIERS, *_SELECTORS)
 def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a DequantizeLinear from before a data movement node to after it."""
     source = graph.maker(node.input[0], DEQUANTIZE)
@@ -242,7 +243,7 @@ def _is_copy(node: NodeProto, constants: ConstantArrays) -> bool:
 
 def _is_row_selection(node: NodeProto, constants: ConstantArrays) -> bool:
     """Return True if a node selects rows of its operand by integers known only at run time."""
-    return node.op_type == "Gather" and node.input[1] not in constants
+    return node.op_type in _SELECTORS and node.input[1] not in constants
 
 
 def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -> int | None:
@@ -313,7 +314,34 @@ def _move_before_concat(graph: GraphView, node: NodeProto) -> Sequence[NodeProto
     return [*nodes, joined]
 
 
-@write_operators("Gather")
+@write_operators(*_SELECTORS)
+def select_integers(graph: GraphView, node: NodeProto) -> None:
+    """Select integers at run time, not real numbers, from a tensor that the model quantises.
+
+    Exact: a QuantizeLinear with the parameters of the DequantizeLinear gives the same integers.
+    """
+    source = graph.maker(node.input[0], DEQUANTIZE)
+    if source is None or not _is_row_selection(node, graph.constants):
+        return
+    scale = graph.constants.get(source.input[1])
+    if scale is None or scale.size != 1 or _kind(graph, source) not in _BYTES:
+        return
+    (mover,) = _copy_movers(graph, [node], source.input[0])
+    graph.types[mover.output[0]] = _kind(graph, source)
+    back = copy_node(source)
+    back.name = f"{node.name}_{DEQUANTIZE}"
+    back.input[0] = mover.output[0]
+    back.output[0] = node.output[0]
+    graph.replace(node, [mover, back])
+    for reader in list(graph.readers(back.output[0])):
+        same = reader.op_type == QUANTIZE and len(reader.input) == len(source.input)
+        pairs = zip(reader.input[1:], source.input[1:], strict=False)
+        if same and all(one == other or graph.same_numbers(one, other) for one, other in pairs):
+            rename = helper.make_node("Identity", [mover.output[0]], reader.output)
+            graph.replace(reader, [rename])
+
+
+@write_operators(*_SELECTORS)
 def quantise_tables(graph: GraphView, node: NodeProto) -> None:
     """Quantise constant tables if the rows selected at run time are only used quantised.
 
