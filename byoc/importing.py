@@ -56,8 +56,16 @@ from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.frontend.tflite.variables import remove_variables
 from byoc.operators.registry import annotate
-from byoc.package.package import Calibration, Fidelity, FileCheck, Package, build_package
+from byoc.package.package import (
+    Calibration,
+    Fidelity,
+    FileCheck,
+    Package,
+    QuantisedTensors,
+    build_package,
+)
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
+from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
 from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
 from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
@@ -192,16 +200,22 @@ def _import_only(
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
     file = handed.pop()
-    model = given = widen(file)
-    check_operators(model)
+    widened = widen(file)
+    check_operators(widened)
+    model = given = drop_rounding(widened)
     named = shapes
     shapes = set_batch(file, named)
     facts: dict[str, Any] = {
         "opened": tuple(name for name in shapes if name not in named),
-        "widened": model is not file,
+        "widened": widened is not file,
         "made_static": count_of(model.graph, DYNAMIC_OPERATORS),
     }
     feeds = None if calibration is None else iter(calibration)
+    samples = _Samples(
+        lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
+        partial(_tell_sample, progress, name, _count_samples(calibration)),
+    )
+    drawn = Calibration(0, calibration is None, origin)
     with assign_blame(file, shapes, seed):
         if facts["made_static"]:
             given = apply(passes(model, shapes), model)
@@ -212,34 +226,104 @@ def _import_only(
         steps = passes(model, shapes)
         prepared = apply(report_each(steps, f"preparing {name}", progress), model)
         if is_quantised(prepared):
-            package = _import_quantised(file, model, prepared, steps, name, seed, facts)
-            if model is not file:
-                package = _choose_precision(file, package, shapes, name, seed, facts)
-            return package
-        samples = _Samples(
-            lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
-            partial(_tell_sample, progress, name, _count_samples(calibration)),
-        )
+            found = _import_quantised(file, model, prepared, steps, seed, facts)
+            if facts["widened"]:
+                found = _choose_precision(file, found, shapes, seed, facts)
+            return package_of(*_fill_gaps(file, found, samples, drawn, progress, name))
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
         first = samples.kept if calibration is not None else ()
         facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], reference)
-    del file, given, model  # these can hold hundreds of megabytes of weights
+    on_file = count_quantised(file)
+    del file, given, model, widened  # these can hold hundreds of megabytes of weights
     ranges = find_ranges(prepared, samples.all(), seed, samples.hear)
-    exact = (
-        outputs_of(source, samples.kept)
-        if facts["made_static"] and samples.count
-        else samples.outputs
-    )
+    exact = outputs_of(source, samples.kept) if facts["made_static"] else samples.outputs
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
-    quantised = select_integers(quantise_tables(quantise_within(handed.pop(), ranges)))
+    quantised = quantise_within(handed.pop(), ranges, on_grids=on_file.weights > 0)
+    quantised = select_integers(quantise_tables(quantised))
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
-        facts["noise"], agreement = resemblance(exact, quantised, samples.kept)
-        facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
+        facts |= _measure(exact, quantised, samples, drawn, on_file)
     return package_of(quantised, name, replace(fidelity, **facts))
+
+
+def _measure(
+    exact: Sequence[Feeds],
+    model: ModelProto,
+    samples: _Samples,
+    drawn: Calibration,
+    given: QuantisedTensors,
+) -> dict[str, Any]:
+    """Return noise and calibration of a quantised model, whose outputs should be ``exact``.
+
+    ``given`` counts the tensors that the file quantises.
+    """
+    noise, agreement = resemblance(exact, model, samples.kept) if exact else ({}, {})
+    calibration = replace(drawn, samples=samples.count, agreement=agreement)
+    if not given.activations and not given.weights:
+        return {"noise": noise, "calibration": calibration}
+    whole = count_quantised(model)
+    activations, weights = (
+        max(0, getattr(whole, kind) - getattr(given, kind)) for kind in ("activations", "weights")
+    )
+    added = QuantisedTensors(activations, weights)
+    return {"noise": noise, "calibration": replace(calibration, given=given, added=added)}
+
+
+def _fill_gaps(
+    file: ModelProto,
+    imported: _Imported,
+    samples: _Samples,
+    drawn: Calibration,
+    progress: Progress,
+    name: str,
+) -> tuple[ModelProto, str, Fidelity | None]:
+    """Quantise the float parts of a partly quantised, imported model.
+
+    The parts in integers stay as they are. Returns the model, its name and its fidelity. If all is
+    quantised, or if drawn samples are unusable, the model stays as it is.
+    """
+    model, fidelity = imported
+    gaps = None if fidelity is None else find_gaps(model)
+    if fidelity is None or gaps is None:
+        unused = None if drawn.random or fidelity is None else replace(fidelity, calibration=drawn)
+        return model, name, unused or fidelity
+    try:
+        first = next(gaps.observe_borders([samples.first(gaps.whole)]))
+        steps = passes(gaps.parts)
+        parts, found = compare_prepared(
+            gaps.parts, apply(steps, gaps.parts), steps, lambda _: first
+        )
+        ranges = find_ranges(parts, gaps.observe_borders(samples.all()))
+    except InputError:
+        if not drawn.random:
+            raise
+        return model, name, fidelity
+    progress(f"quantising {name}")
+    scales = gaps.find_scales(ranges)
+    quantised = quantise_within(parts, ranges, scales, on_grids=True)
+    filled = gaps.fill(select_integers(quantise_tables(quantised)))
+    wanted = file_outputs(file, samples.kept) or ()
+    names = [value.name for value in filled.graph.output]
+    exact = [
+        {
+            name: array.astype(np.float32) if array.dtype.kind == "f" else array
+            for name, array in zip(names, outputs, strict=True)
+        }
+        for outputs in wanted
+    ]
+    return (
+        filled,
+        name,
+        replace(
+            fidelity,
+            laws={**fidelity.laws, **found.laws},
+            left_out=(*fidelity.left_out, *found.left_out),
+            **_measure(exact, filled, samples, drawn, count_quantised(file)),
+        ),
+    )
 
 
 def _compare_with_file(
@@ -321,36 +405,32 @@ class _Samples:
 
 def _choose_precision(
     file: ModelProto,
-    package: Package,
+    widened: _Imported,
     shapes: Mapping[str, Sequence[int]],
-    name: str,
     seed: int,
     facts: Mapping[str, Any],
-) -> Package:
-    """Return the given package, whose model is widened to float32, or one in half precision.
+) -> _Imported:
+    """Return the given model, which is widened to float32, or one in half precision.
 
-    The half-precision package is used only if the widened one differs from the file by more than a
+    The half-precision model is used only if the widened one differs from the file by more than a
     step and the other does not. Its half-precision operators run on the CPU.
     """
-    if (
-        package.fidelity is None
-        or package.fidelity.file is None
-        or not package.fidelity.file.beyond
-    ):
-        return package
+    _, fidelity = widened
+    if fidelity is None or fidelity.file is None or not fidelity.file.beyond:
+        return widened
     try:
         steps = passes(file, shapes)
         other = _import_quantised(
-            file, file, apply(steps, file), steps, name, seed, {**facts, "widened": False}
+            file, file, apply(steps, file), steps, seed, {**facts, "widened": False}
         )
     except (InputError, PassError):
-        return package
-    right = (
-        other.fidelity is not None
-        and other.fidelity.file is not None
-        and not other.fidelity.file.beyond
-    )
-    return other if right else package
+        return widened
+    right = other[1] is not None and other[1].file is not None and not other[1].file.beyond
+    return other if right else widened
+
+
+_Imported = tuple[ModelProto, Fidelity | None]
+"""Model after the passes, and its comparison with the file; None if that does not run."""
 
 
 class _CheckedImport(NamedTuple):
@@ -377,11 +457,10 @@ def _import_quantised(
     model: ModelProto,
     prepared: ModelProto,
     steps: Sequence[Pass],
-    source: str,
     seed: int,
     facts: Mapping[str, Any],
-) -> Package:
-    """Return the package of a model whose file is already quantised.
+) -> _Imported:
+    """Return the imported model of a file that is quantised already, wholly or partly.
 
     The model is compared with its file if it accepts inputs drawn from ``seed``. A pass that may
     change rounding is omitted only if the result is wrong with it and right without it.
@@ -394,7 +473,7 @@ def _import_quantised(
     except InputError:
         checked = None
     if checked is None:
-        return package_of(quantise_tables(integer_biases(prepared)), source)
+        return quantise_tables(integer_biases(prepared)), None
     left_out = fidelity.left_out
     kept = [step for step in steps if step.__name__ not in left_out]
     right = checked.right or all(
@@ -412,7 +491,7 @@ def _import_quantised(
     found = replace(
         fidelity, integer=checked.integer, file=checked.file, left_out=left_out, **facts
     )
-    return package_of(checked.model, source, found)
+    return checked.model, found
 
 
 def _check_integer_model(file: ModelProto, model: ModelProto, seed: int) -> _CheckedImport | None:

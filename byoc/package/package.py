@@ -52,11 +52,26 @@ KNOWN = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
+class QuantisedTensors:
+    """Numbers of quantised tensors: computed ones, and constants of at least two dimensions."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN
+
+    activations: Count = 0
+    weights: Count = 0
+
+    def __str__(self) -> str:
+        return f"{self.activations} activations and {self.weights} weights"
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Samples from which the quantiser computed the scales.
 
     They were drawn at ``random``, or given with an ``origin``. ``agreement`` is, for outputs with
     class scores, the share of the first samples on which int8 and float choose the same class.
+    ``given`` counts the tensors that the file quantises, ``added`` those that the importer
+    quantised in addition. No samples were used if the file quantises all of them.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -65,6 +80,8 @@ class Calibration:
     random: bool
     origin: Annotated[str, Field(max_length=1 << 16)] = ""
     agreement: Mapping[str, Annotated[float, Field(ge=0.0, le=1.0)]] = field(default_factory=dict)
+    given: QuantisedTensors | None = None
+    added: QuantisedTensors | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +167,13 @@ class Fidelity:
     opened: tuple[str, ...] = ()
     calibration: Calibration | None = None
     file: FileCheck | None = None
+
+    def describe_noise(self, compared: str) -> str:
+        """Return the end of a line with the noise of the first outputs; empty if none is known."""
+        several = len(self.noise) > 1
+        levels = list(self.noise.items())[:4]
+        noise = ", ".join(f"{level:.1f} dB" + f" ({name})" * several for name, level in levels)
+        return f"; {compared}: {noise} signal to noise" if noise else ""
 
 
 FORMAT_VERSION = 1

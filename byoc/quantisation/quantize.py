@@ -32,6 +32,7 @@ from byoc.quantisation.calibrate import (
     share_ranges,
     useful_limits,
 )
+from byoc.quantisation.grids import find_step
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     add_tensor,
@@ -49,6 +50,8 @@ from isa.numerics import steps
 from isa.numerics.requantising import INT8_LOW, INT32_HIGH
 
 Scale = NDArray[np.float32]
+GivenScale = tuple[Scale, NDArray[np.int8]]
+"""Scale and zero point that a file gives a tensor."""
 
 
 def quantise(
@@ -89,15 +92,22 @@ def find_ranges(
     return share_ranges(model, observe_ranges(model, feeds, heard))
 
 
-def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
+def quantise_within(
+    model: ModelProto,
+    ranges: Ranges,
+    given: Mapping[str, GivenScale] | None = None,
+    on_grids: bool = False,
+) -> ModelProto:
     """Quantise a model with known ranges, the second half of :func:`quantise`.
 
-    The function releases ``model`` early, which frees its memory if the caller keeps no reference.
+    Tensors in ``given`` keep those scales. With ``on_grids``, constants that are multiples of a
+    step, because they were integers in the file, keep that step. The function releases ``model``
+    early, which frees its memory if the caller keeps no reference.
     """
     if not has_floats(model):
         return copy_model(model)
     model = _clip_constants(model, ranges)
-    return _Boundaries(model, _Plan(model, ranges)).write_model()
+    return _Boundaries(model, _Plan(model, ranges, given or {}), on_grids).write_model()
 
 
 # The plan.
@@ -114,9 +124,10 @@ class Scaling:
 class _Plan:
     """Quantisation plan of a float model's tensors, made in one pass in execution order."""
 
-    def __init__(self, model: ModelProto, ranges: Ranges) -> None:
+    def __init__(self, model: ModelProto, ranges: Ranges, given: Mapping[str, GivenScale]) -> None:
         graph = model.graph
         self.ranges = dict(ranges)
+        self.given = given
         self.roots: dict[str, str] = {}
         """Quantised tensors, mapped to the tensor whose scale they use (or themselves)."""
         self.absorbed: dict[str, str] = {}
@@ -186,12 +197,12 @@ class _Plan:
     def _clamp(self, node: NodeProto) -> None:
         """Plan a clamp node: remove the node if it is its operand's only consumer.
 
-        The operand then gets the result's range.
+        The operand then gets the result's range. A given scale may not imply the clamp.
         """
         operand = node.input[0]
         result = node.output[0]
         self._mark(operand)
-        if operand not in self.ranges or result not in self.ranges:
+        if operand not in self.ranges or result not in self.ranges or result in self.given:
             return
         if self._readers[operand] == 1 and operand not in self.shown:
             self.ranges[operand] = self.ranges[result]
@@ -218,7 +229,7 @@ class _Boundaries:
     Every new tensor and node gets a name that the model does not use.
     """
 
-    def __init__(self, model: ModelProto, plan: _Plan) -> None:
+    def __init__(self, model: ModelProto, plan: _Plan, on_grids: bool) -> None:
         self._plan = plan
         self._given = model
         self._model = remove_initializers(model)
@@ -233,11 +244,14 @@ class _Boundaries:
         self._real: dict[str, str] = {}
         self._constants: dict[tuple[str, Scaling], str] = {}
         self._tensors = {
-            name: _range_parameters(*plan.ranges[name]) for name in {*plan.roots.values()}
+            name: _Parameters(*plan.given[name])
+            if name in plan.given
+            else _range_parameters(*plan.ranges[name])
+            for name in {*plan.roots.values()}
         }
         self._weights = {
             (node.input[position], scaling): _constant_parameters(
-                plan.constants[node.input[position]], scaling
+                plan.constants[node.input[position]], scaling, on_grids
             )
             for node in model.graph.node
             for position in range(len(node.input))
@@ -386,7 +400,9 @@ def _range_parameters(low: np.float32, high: np.float32) -> _Parameters:
     return _make_parameters(np.asarray(low), np.asarray(high), symmetric=False)
 
 
-def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Parameters:
+def _constant_parameters(
+    array: NDArray[np.float32], scaling: Scaling, on_grids: bool
+) -> _Parameters:
     """Return scale and zero point of a constant, per tensor or per channel."""
     others = (
         None
@@ -398,7 +414,13 @@ def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Param
     if scaling.symmetric:
         high = np.maximum(-low, high)
         low = -high
-    return _make_parameters(np.asarray(low), np.asarray(high), symmetric=scaling.symmetric)
+    found = _make_parameters(np.asarray(low), np.asarray(high), symmetric=scaling.symmetric)
+    if on_grids and scaling.symmetric and array.size:
+        rows = array.reshape(1, -1) if others is None else np.moveaxis(array, scaling.axis or 0, 0)
+        pairs = zip(rows.reshape(len(rows), -1), found.scale.reshape(-1), strict=True)
+        steps_found = [find_step(row, scale) for row, scale in pairs]
+        found.scale = np.asarray(steps_found, np.float32).reshape(found.scale.shape)
+    return found
 
 
 def _make_parameters(

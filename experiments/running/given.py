@@ -103,8 +103,8 @@ class Given(NetworkChoice):
         default=None,
         metadata=_network(
             "--calibration",
-            "Quantise a float model on these samples: an array for each input, samples along an "
-            "extra first axis.",
+            "Quantise the float parts of a model on these samples: an array for each input, "
+            "samples along an extra first axis.",
             Path,
             metavar="FILE.npz",
             settled="is quantised already",

@@ -302,9 +302,6 @@ def _samples(
             if builtin
             else None
         )
-    if _has_fixed_scales(source):
-        what = f"--calibration {calibration}" if isinstance(calibration, Path) else "calibration"
-        raise InputError(f"{what}: the model is quantised already; leave the option out")
     wanted = _list_wanted(_float32(source, shapes))
     if isinstance(calibration, Path):
         return read_samples(calibration, f"--calibration {calibration}", wanted)[0]

@@ -23,6 +23,7 @@ from onnx import ModelProto, parser
 import dla
 from dla_sim.engine.breakdown import PARTS
 from experiments.models import MODELS
+from experiments.report.tables import calibration_line
 from tests.experiments.command_line import save_tiny, tiny_model
 
 DIGITS = MODELS["digits-cnn"]
@@ -232,11 +233,17 @@ def test_samples_that_do_not_fit(calibration: Any, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_what_is_quantised_takes_no_samples() -> None:
+def test_what_is_quantised_needs_no_samples() -> None:
     package = dla.import_model("digits-cnn")
-    for model in (package, onnx.load_from_string(package.model.SerializeToString())):
-        with pytest.raises(dla.InputError, match=r"quantised already"):
-            dla.run(model, calibration=np.zeros((2, 1, 1, 8, 8), np.float32))
+    samples = np.zeros((2, 1, 1, 8, 8), np.float32)
+    with pytest.raises(dla.InputError, match=r"quantised already"):
+        dla.run(package, calibration=samples)
+    result = dla.run(onnx.load_from_string(package.model.SerializeToString()), calibration=samples)
+    assert result.report.fidelity is not None
+    assert result.report.fidelity.calibration is not None
+    assert calibration_line(result.report.fidelity.calibration) == (
+        "the file quantises every part of the model; the arrays given not used"
+    )
 
 
 def test_tables_have_the_numbers_of_the_report(result: dla.Result) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, defs
 
 from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, look_at, write_operators
@@ -133,6 +134,38 @@ def _root_mean_square(w: NodeWriter) -> bool:
     return True
 
 
+def _write_packed_product(w: NodeWriter) -> bool:
+    """Write a product with packed weights of 2, 4 or 8 bits as a product with their real numbers.
+
+    Returns False if the weights are not constant or their columns are permuted.
+    """
+    arrays = w.graph.constants
+    if w.input(4) or any(name and name not in arrays for name in w.node.input[1:4]):
+        return False
+    columns, depth, bits, block = (int(w.options[key]) for key in ("N", "K", "bits", "block_size"))
+    blocks = -(-depth // block)
+    integers = _unpack(arrays[w.input(1)].reshape(columns, -1), bits)[:, : blocks * block]
+    scales = arrays[w.input(2)].astype(np.float32).reshape(columns, blocks, 1)
+    zeros: NDArray[Any] = arrays.get(w.input(3), np.full(scales.shape, 2.0 ** (bits - 1)))
+    if zeros.dtype == np.uint8:
+        zeros = _unpack(zeros.reshape(columns, -1), bits)[:, :blocks]
+    zeros = zeros.astype(np.float32).reshape(scales.shape)
+    real = (integers.reshape(columns, blocks, block) - zeros) * scales
+    real = real.reshape(columns, -1)[:, :depth].T
+    name = w.graph.constant(f"{w.input(1)}_real", real.astype(np.float32))
+    product = w.add("MatMul", w.input(0), name, label=w.node.name)
+    if w.input(5):
+        w.add("Add", product, w.input(5))
+    return True
+
+
+def _unpack(rows: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Return the integers that each row of bytes packs, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    integers: NDArray[Any] = rows[..., np.newaxis] >> shifts & (2**bits - 1)
+    return integers.reshape(len(rows), -1)
+
+
 def _write_without_blocks(w: NodeWriter) -> bool:
     """Replace a pool or layout change of blocked tensors by one of plain tensors.
 
@@ -160,6 +193,7 @@ def _write_without_blocks(w: NodeWriter) -> bool:
 _KNOWN: Mapping[str, tuple[Callable[[NodeWriter], bool], tuple[str, ...]]] = {
     "FusedConv": (_convolution, (MICROSOFT,)),
     "FusedGemm": (_product, (MICROSOFT,)),
+    "MatMulNBits": (_write_packed_product, (MICROSOFT,)),
     **dict.fromkeys(_CHANNELS_LAST, (_write_channels_last, (MICROSOFT,))),
     **dict.fromkeys(_ROOT_MEAN_SQUARES, (_root_mean_square, (MICROSOFT, ""))),
     **dict.fromkeys(
