@@ -36,12 +36,6 @@ CHUNK = EXACT // PRODUCT
 
 Every partial sum is an integer of at most 2**24.
 """
-_NARROW = 64, 128
-_COLUMNS = 448
-"""Columns per BLAS call for at most ``_NARROW`` rows and products.
-
-Up to 1.4 times faster than one call.
-"""
 _SMALL = 1 << 16
 """Multiply-accumulates up to which a call of ONNX Runtime costs more than it saves."""
 _FLIP = 128
@@ -84,14 +78,7 @@ class FloatProducts:
         out: NDArray[np.float32] = scratch.array(
             "sums", (left.shape[0], right.shape[1]), np.float32
         )
-        rows, products = left.shape
-        columns = right.shape[1]
-        if rows > _NARROW[0] or products > _NARROW[1] or columns < 2 * _COLUMNS:
-            return float_product(left, right, out)
-        for first in range(0, columns, _COLUMNS):
-            last = first + _COLUMNS
-            float_product(left, right[:, first:last], out[:, first:last])
-        return out
+        return float_product(left, right, out)
 
 
 class IntegerProducts:

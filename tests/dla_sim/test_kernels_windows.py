@@ -131,7 +131,7 @@ WAYS: dict[str, dict[str, int]] = {
         f"{name}_ELEMENTS": 60
         for name in ("convolution._BLOCK", "depthwise._PLANE", "depthwise._PIXEL")
     }
-    | {"products._COLUMNS": 2, "results._FEW": 2},
+    | {"results._FEW": 2},
     "integer products": {"products._SMALL": -1},
     "compiled": {"products._SMALL": -1},
     "compiled, small blocks": {"products._SMALL": -1, "depthwise._COPIED_BYTES": 60},
