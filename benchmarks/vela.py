@@ -43,7 +43,7 @@ from benchmarks.vela_records import (
 )
 from byoc.importing import import_model
 from byoc.options import DEFAULTS
-from byoc.scheduling.default import sizeless
+from byoc.scheduling.search_pool import sizeless
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
 from experiments.models import MODELS

@@ -17,7 +17,7 @@ from byoc.options import DEFAULTS, Choices, CompileOptions, Grouped, Schedule, t
 from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, summary_html
 from byoc.partitioning.partition import Partition, Partitioner
-from byoc.scheduling.default import SearchPool, sizeless
+from byoc.scheduling.search_pool import SearchPool, sizeless
 from byoc.scheduling.tile_search import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError

@@ -33,11 +33,12 @@ from byoc.operators.operator import Operator
 from byoc.operators.products import separate_requantisation
 from byoc.operators.window import column
 from byoc.options import NOTHING, Choices, Schedule
-from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
+from byoc.scheduling.default import schedule_default
 from byoc.scheduling.fusing import fuse, order_by_image
 from byoc.scheduling.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.residency import NoTilingError
+from byoc.scheduling.search_pool import ONE_SIZE, SearchPool
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.stream import CommandStep, ConstantPool, Memory, Scheduled
 from byoc.scheduling.tile_search import TileSearch

@@ -267,6 +267,11 @@ These are the plans of all smaller scratchpads, and tilings near each.
 """
 CLOSE = 1.003
 """``ENOUGH`` for such a region; it is smaller so that more memory does not cost cycles."""
+MOST_LAYERS_NARROWER = 8
+"""Maximum number of layers of a region for which plans of narrower arrays are tried.
+
+Measured on 13 networks: 8: the same; without limit: -0.1 % (+0.00 %), 1.7 times the compile time.
+"""
 LARGEST_FREE = 1 << 16
 """Largest smaller scratchpad in bytes that is tried if the first plan needs no more memory.
 

@@ -4,19 +4,16 @@ Residents are chosen where they save cycles. If memory planning fails, the plan 
 fewer bytes for residents. Without residents, every layer's buffers fit by construction.
 
 Compilations can share a pool of tile searches, and of programs for machines that differ only in
-scratchpad size. Every entry has all its dependencies as key, so a compilation gives the same result
-with and without a pool.
+scratchpad size (:mod:`byoc.scheduling.search_pool`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from byoc.estimate.account import least_cycles
-from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
     BETTER,
@@ -26,36 +23,32 @@ from byoc.estimate.constants import (
     FEW_TILES,
     FEWER_SHARES,
     LARGEST_FREE,
+    MOST_LAYERS_NARROWER,
     MOST_NEAR,
     MOST_OTHERS,
     MOST_TILES,
     NEAR,
     QUEUE_DEPTH,
-    REMEMBERED_PLANS,
     RESIDENT_SHARES,
     SIZES,
 )
-from byoc.operators.geometry import Geometry
 from byoc.operators.layer import OperatorLayer
 from byoc.operators.nest import Tile
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.layer_stream import stream_layer
-from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pipelining import TIGHT, Spread, pipeline_tiles
+from byoc.scheduling.region_context import LayerPlan, RegionContext
 from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.residency import (
-    LayerPlan,
-    RegionContext,
     choice_of,
     group_choice_of,
     pins_of,
     plan_layers,
 )
+from byoc.scheduling.search_pool import SearchPool
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps
-from byoc.scheduling.tile_search import TileSearch
-from byoc.scheduling.tiling import Answers, Budget
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -91,11 +84,11 @@ def schedule_default(
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
-        return _finish_schedule(context, best, fresh)
+        return _finish_schedule(context, best, fresh)[0]
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.improve()
-    found = _finish_schedule(context, trials.best, fresh)
-    if trials.free and subject is not None:
+    found, free = _finish_schedule(context, trials.best, fresh)
+    if free and trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
 
@@ -141,24 +134,28 @@ class _Candidate(NamedTuple):
 
 def _finish_schedule(
     context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]
-) -> Scheduled:
+) -> tuple[Scheduled, bool]:
     """Return the schedule of the best plan, with buffers placed to take the fewest cycles.
 
-    In banked memory, streams of few tiles are also made with buffers that share bytes and with
-    loads that wait in LD's queue.
+    Streams of few tiles are also made with loads that wait in LD's queue and with buffers that do
+    not take the bytes of one just used; in banked memory, also with buffers that share bytes. The
+    second value is True if the scratchpad size limited none of them.
     """
     memory = fresh()
-    if context.loads.word_slots and best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
+    placed: list[_Candidate | None] = []
+    if best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
         plan = best.plan
         stream = _stream(context, plan, memory)
-        placed = (
-            _place_plan(context, plan, memory, stream),
+        placed = [
             _place_plan(context, plan, memory, stream, Spread(1, 1)),
-            _place_apart(context, plan, memory, stream, 1),
             _place_apart(context, plan, memory, stream, QUEUE_DEPTH),
-        )
-        best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
-    return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers())
+        ]
+        if context.loads.word_slots:
+            placed.append(_place_plan(context, plan, memory, stream))
+            placed.append(_place_apart(context, plan, memory, stream, 1))
+    free = all(one is not None and one.free for one in placed)
+    best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
+    return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers()), free
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
@@ -261,6 +258,7 @@ class _Trials:
         self._enough = CLOSE if self._few else ENOUGH
         self._taken = peak_bytes(best.scheduled.requests, best.scheduled.addresses)
         most = min(2 * self._taken, self._arch.sram_bytes) if free else self._arch.sram_bytes
+        self._room = self._arch.sram_bytes
         self._sizes = [size for size in SIZES if size < most]
 
     def improve(self) -> None:
@@ -270,6 +268,8 @@ class _Trials:
         """
         self._smaller()
         self._nearby()
+        if len(self._context.layers) <= MOST_LAYERS_NARROWER:
+            self._try_narrower_arrays()
         if self._few:
             self._try_smaller_sizes()
 
@@ -310,27 +310,50 @@ class _Trials:
         plan and is skipped.
         """
         for nbytes in self._sizes:
-            own = self.best
-            start = None if own.is_within(CLOSE) else self._plan_for_size(nbytes)
-            if start is None:
+            if self.best.is_within(CLOSE):
                 break
-            self.best, self.free, self._tried = start, self.free and start.free, {start.plan}
-            self._climb(nbytes)
-            if own.cycles <= self.best.cycles:
-                self.best = own
+            plan = self._plan_for(self._context, nbytes)
+            if plan is None or plan.groups:
+                break
+            if self._estimate(plan) > NEAR * self._estimate(self.best.plan):
+                break
+            if not self._improve_from(plan, nbytes):
+                break
 
-    def _plan_for_size(self, nbytes: int) -> _Candidate | None:
-        """Return the candidate planned for a scratchpad of ``nbytes`` bytes, or None.
+    def _try_narrower_arrays(self) -> None:
+        """Try the plans made for machines with fewer lanes, so that more lanes cost no cycles.
 
-        The result is None if there is no plan, or if the plan has groups or is too slow.
+        For each of them, the tilings near its plan are tried too.
         """
+        seen = {self.best.plan}
+        for context in self._context.narrower:
+            if self.best.is_within(self._enough):
+                break
+            plan = self._plan_for(context, self._room)
+            if plan is not None and plan not in seen:
+                seen.add(plan)
+                self._improve_from(plan, self._room)
+
+    def _improve_from(self, plan: LayerPlan, room: int) -> bool:
+        """Try a plan and the tilings near it; return False if memory planning fails."""
+        own = self.best
+        start = _candidate(self._context, plan, self._fresh())
+        self.free = self.free and start is not None and start.free
+        if start is None:
+            return False
+        self.best, self._tried = start, {plan}
+        self._climb(room)
+        if own.cycles <= self.best.cycles:
+            self.best = own
+        return True
+
+    def _plan_for(self, context: RegionContext, nbytes: int) -> LayerPlan | None:
+        """Return the plan of a region on a machine with ``nbytes`` bytes of scratchpad, or None."""
         try:
             smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
-            plan = plan_layers(self._context, smaller, nbytes, self._choices)
+            return plan_layers(context, smaller, nbytes, self._choices)
         except InputError:  # some layer has no tiling in so few bytes
             return None
-        near = not plan.groups and self._estimate(plan) <= NEAR * self._estimate(self.best.plan)
-        return _candidate(self._context, plan, self._fresh()) if near else None
 
     def _estimate(self, plan: LayerPlan) -> float:
         """Return the estimated cycles of a plan: the sum over its layers, each alone."""
@@ -353,7 +376,8 @@ class _Trials:
         room = 2 * self._taken if self._few else LARGEST_FREE
         self.free = self.free and self._arch.sram_bytes >= room
         self._strict = self._strict and self.free and not self._few
-        self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
+        self._room = min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes
+        self._climb(self._room)
 
     def _climb(self, room: int) -> None:
         """Try tilings of ``room`` bytes that differ little from the best plan's, layer by layer.
@@ -492,102 +516,3 @@ def _estimate_fused(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:
     Tiles of partial sums compute none of it.
     """
     return (compute.tile(1, tile.output.elements) if tile.last else 0 for tile in cut)
-
-
-Compiled = TypeVar("Compiled")
-"""Result of emission for a schedule; the pool stores it unread."""
-Shared = TypeVar("Shared")
-ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
-"""Update that makes machines equal that differ only in scratchpad size."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """Cached schedule that is valid for every scratchpad of at least ``sram_bytes`` bytes.
-
-    The scratchpad size did not limit it.
-    """
-
-    sram_bytes: int
-    scheduled: Scheduled
-
-
-class SearchPool(Generic[Compiled]):
-    """Cache of tile searches on machines with one bus, of schedules and of programs.
-
-    The programs are compiled from the schedules. Scratchpad size is an argument of a search, so
-    machines that differ only in it share searches. A pool grows with every layer shape and machine;
-    drop it when these change.
-    """
-
-    def __init__(self, bus: MemoryBus = DEFAULT_BUS) -> None:
-        self.bus = bus
-        self._known: dict[tuple[Arch, Geometry], TileSearch] = {}
-        self._schedules: dict[Hashable, _Kept] = {}
-        self._compiled: dict[Scheduled, Compiled | None] = {}
-        self._once: dict[Hashable, Any] = {}
-        self._contexts = Answers[tuple[Hashable, Arch], RegionContext]()
-
-    def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
-        """Return a cached schedule of ``subject`` and ``plan`` valid for ``arch``, or None."""
-        kept = self._schedules.get((subject, plan, sizeless(arch)))
-        return kept.scheduled if kept is not None and kept.sram_bytes <= arch.sram_bytes else None
-
-    def keep(self, subject: Hashable, plan: Hashable, arch: Arch, scheduled: Scheduled) -> None:
-        """Cache a schedule that depends on scratchpad size only through its plan."""
-        if len(self._schedules) < REMEMBERED_PLANS:
-            self._schedules[subject, plan, sizeless(arch)] = _Kept(arch.sram_bytes, scheduled)
-            self._compiled[scheduled] = None
-
-    def get_compiled(self, scheduled: Scheduled) -> Compiled | None:
-        """Return the program compiled from a cached schedule, for any machine."""
-        return self._compiled.get(scheduled)
-
-    def add_compiled(self, scheduled: Scheduled, compiled: Compiled) -> None:
-        """Cache the program compiled from a schedule, if the schedule is cached."""
-        if scheduled in self._compiled:
-            self._compiled[scheduled] = compiled
-
-    def get_or_make(self, key: Hashable, make: Callable[[], Shared]) -> Shared:
-        """Return the cached result of ``make``, which must depend only on ``key``."""
-        if key not in self._once:
-            self._once[key] = make()
-        found: Shared = self._once[key]
-        return found
-
-    def context(
-        self,
-        subject: Hashable,
-        arch: Arch,
-        make: Callable[[Budget], tuple[Lowered, Sequence[OperatorLayer]]],
-    ) -> RegionContext:
-        """Return the data shared by all plans of a region on a machine.
-
-        ``make`` returns the lowered region and its layers; it must query its budget for every
-        dependency on scratchpad size.
-        """
-        machine = sizeless(arch)
-
-        def make_context(budget: Budget) -> RegionContext:
-            lowered, layers = make(budget)
-            return RegionContext(layers, self.searches(layers, machine), lowered, machine, self.bus)
-
-        return self._contexts.find((subject, machine), arch.sram_bytes, make_context)
-
-    def searches(self, layers: Sequence[OperatorLayer], arch: Arch) -> list[TileSearch]:
-        return [self.search(layer.geometry, arch) for layer in layers]
-
-    def search(self, geometry: Geometry, arch: Arch) -> TileSearch:
-        key = sizeless(arch), geometry
-        if key not in self._known:
-            self._known[key] = TileSearch(geometry, key[0], self.bus)
-        return self._known[key]
-
-
-@lru_cache
-def sizeless(arch: Arch) -> Arch:
-    """Return the machine with a default scratchpad size, equal for machines that differ only in it.
-
-    The number of banks stays, because strided copies access as many at a time.
-    """
-    return arch.model_copy(update=ONE_SIZE)

@@ -8,19 +8,14 @@ plans to such choices.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from functools import partial
 
-from byoc.estimate.banks import CommandLoads
-from byoc.estimate.bus import MemoryBus
 from byoc.operators.layer import (
     BufferSlots,
     OperatorLayer,
     Resident,
     Tiling,
-    align,
     counts,
     find_shortage,
     order_of,
@@ -31,149 +26,21 @@ from byoc.scheduling.fusion import Fusion, Question
 from byoc.scheduling.groups import (
     BandedGroup,
     FusionGraph,
-    fusion_graph,
     is_needed_after,
     lawful,
     list_fused_buffers,
     may_ride,
     members_of,
 )
-from byoc.scheduling.lowering import Buffer, Lowered
+from byoc.scheduling.region_context import LayerPlan, Life, RegionContext
 from byoc.scheduling.tile_search import TileSearch, TilingChoice
-from byoc.scheduling.tiling import Answers, Budget, may_cut_rows
+from byoc.scheduling.tiling import Budget, may_cut_rows
 from isa.arch import Arch
 from isa.errors import DoesNotFitError, InputError
 
 
 class NoTilingError(DoesNotFitError):
     """A layer has no tiling that fits into the scratchpad."""
-
-
-@dataclass(frozen=True)
-class LayerPlan:
-    """Tiling of every layer, names of resident buffers, and groups of layers.
-
-    The layers of a group are computed together. Tilings of layers in groups are not used, except
-    those of layers with a fused element-wise layer.
-    """
-
-    tilings: tuple[Tiling, ...]
-    residents: tuple[str, ...]
-    groups: tuple[BandedGroup, ...] = ()
-
-
-@dataclass(frozen=True)
-class Life:
-    """Range of layers during which a resident buffer must stay in the scratchpad."""
-
-    nbytes: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, eq=False)
-class RegionContext:
-    """Data shared by all plans of a region, for machines that differ only in scratchpad size.
-
-    ``searches`` has one entry per layer. ``plans`` caches plans for the whole scratchpad without
-    user choices.
-    """
-
-    layers: Sequence[OperatorLayer]
-    searches: Sequence[TileSearch]
-    lowered: Lowered
-    arch: Arch
-    bus: MemoryBus
-    plans: Answers[None, LayerPlan] = field(default_factory=Answers)
-
-    @cached_property
-    def rooms(self) -> Rooms:
-        """Buffers that could be resident, with the bytes that they leave each layer."""
-        return Rooms(self.layers, self.lowered, self.arch)
-
-    @cached_property
-    def loads(self) -> CommandLoads:
-        """Cache of the cycles and scratchpad accesses of the machine's commands."""
-        return CommandLoads(self.arch, self.bus)
-
-    @cached_property
-    def graph(self) -> FusionGraph:
-        return fusion_graph(self.layers, self.lowered)
-
-    @cached_property
-    def fusion(self) -> Fusion:
-        return Fusion(self.layers, self.searches, self.graph, self.arch, self.bus)
-
-
-_Beside = tuple[Resident, int]
-"""Which operands of a layer are resident, and the bytes of all residents live at the layer."""
-
-
-class Rooms:
-    """Buffers that could be resident, and the scratchpad bytes that they leave each layer.
-
-    ``lives`` has the buffers in order of production.
-    """
-
-    def __init__(self, layers: Sequence[OperatorLayer], lowered: Lowered, arch: Arch) -> None:
-        self._uses = [
-            (
-                tuple(lowered.place(item).buffer for item in layer.operation.inputs),
-                lowered.place(layer.operation.output).buffer,
-            )
-            for layer in layers
-        ]
-        self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
-        self._users: dict[str, list[int]] = {name: [] for name in self.lives}
-        for index, (sources, target) in enumerate(self._uses):
-            for name in self.lives.keys() & {*sources, target}:
-                self._users[name].append(index)
-
-    def find_resident(
-        self, index: int, residents: Collection[str], capacity: int
-    ) -> tuple[Resident, int]:
-        """Return which operands of a layer are resident, and the bytes left for the layer.
-
-        The bytes are those of ``capacity`` that no live resident takes.
-        """
-        return self.find_operands(index, residents), capacity - self._count_taken(residents)[index]
-
-    def find_operands(self, index: int, residents: Collection[str]) -> Resident:
-        """Return which operands of a layer are resident."""
-        sources, target = self._uses[index]
-        return Resident(
-            tuple([name in residents for name in sources]), target in residents, follows=index > 0
-        )
-
-    def list_beside(self, residents: Collection[str]) -> list[_Beside]:
-        """Return, for each layer, its resident operands and the bytes of all live residents."""
-        return [
-            (self.find_operands(index, residents), taken)
-            for index, taken in enumerate(self._count_taken(residents))
-        ]
-
-    def _count_taken(self, residents: Collection[str]) -> list[int]:
-        """Return the bytes that residents take at each layer."""
-        change = [0] * (len(self._uses) + 1)
-        for name in self.lives.keys() & residents:
-            life = self.lives[name]
-            change[life.first] += life.nbytes
-            change[life.last + 1] -= life.nbytes
-        return list(accumulate(change[:-1]))
-
-    def add_resident(
-        self, name: str, rooms: Sequence[_Beside], residents: Collection[str]
-    ) -> list[_Beside]:
-        """Return items of :meth:`list_beside` updated after ``name`` joined ``residents``.
-
-        ``rooms`` are the items without ``name``, of the layers at which it is live.
-        """
-        life = self.lives[name]
-        found = [(resident, taken + life.nbytes) for resident, taken in rooms]
-        for index in self._users[name]:
-            at = index - life.first
-            found[at] = self.find_operands(index, residents), found[at][1]
-        return found
 
 
 def plan_layers(
@@ -374,33 +241,6 @@ class _Planner:
         beside = self._beside.get(index, 0)
         resident = resident._replace(beside=beside) if beside else resident
         return resident, self._capacity if taken else self._whole, taken
-
-
-def _candidates(
-    layers: Sequence[OperatorLayer],
-    uses: Sequence[tuple[tuple[str, ...], str]],
-    buffers: Sequence[Buffer],
-    arch: Arch,
-) -> dict[str, Life]:
-    """Return the buffers that could be resident, in order of production.
-
-    The region writes and reads them, and no copy touches them.
-    """
-    made: dict[str, int] = {}
-    read: dict[str, int] = {}
-    excluded = {buffer.name for buffer in buffers if buffer.role == "input"}
-    for index, (sources, target) in enumerate(uses):
-        made.setdefault(target, index)
-        read |= dict.fromkeys(sources, index)
-        if layers[index].geometry.instruction is None:
-            excluded |= {*sources, target}
-    last_made = {target: index for index, (_, target) in enumerate(uses)}
-    sizes = {buffer.name: align(buffer.nbytes, arch.granule) for buffer in buffers}
-    return {
-        name: Life(sizes[name], first, max(read[name], last_made[name]))
-        for name, first in made.items()
-        if name in read and name not in excluded
-    }
 
 
 def pins_of(

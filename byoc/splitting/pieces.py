@@ -25,7 +25,7 @@ from byoc.operators.rules import Refusal
 from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
 from byoc.options import CompileOptions
 from byoc.partitioning.partition import Partitioner, boundary, readers
-from byoc.scheduling.default import SearchPool
+from byoc.scheduling.search_pool import SearchPool
 from isa.arch import Arch
 from isa.program import Program
 

@@ -21,11 +21,12 @@ from byoc.operators.geometry import Geometry
 from byoc.operators.layer import OperatorLayer, Resident, Tiling, align
 from byoc.options import NOTHING, Choices, CompileOptions, GroupChoice, PlacedGroups, place_groups
 from byoc.scheduling.banding import stream_group
-from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, list_fused_buffers, may_ride
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.pipelining import pipeline_tiles
-from byoc.scheduling.residency import Rooms, group_at, tiling_of
+from byoc.scheduling.region_context import Rooms
+from byoc.scheduling.residency import group_at, tiling_of
+from byoc.scheduling.search_pool import SearchPool
 from byoc.scheduling.stream import Memory, TileSteps, lifetimes
 from byoc.scheduling.tile_search import TileSearch
 from isa.arch import Arch

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from byoc.options import CompileOptions
-from byoc.scheduling.default import sizeless
+from byoc.scheduling.search_pool import sizeless
 from experiments.sweep.driver import Item, SweepTask
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, PreparedPartition

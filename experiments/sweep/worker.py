@@ -24,7 +24,7 @@ from byoc.emission.region import Compiled, Demand, Region, values_of
 from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, bus_of
 from byoc.graph import Value
 from byoc.options import CompileOptions
-from byoc.scheduling.default import SearchPool, sizeless
+from byoc.scheduling.search_pool import SearchPool, sizeless
 from dla_sim.program_timing import ProgramCycles, ProgramTiming
 from dla_sim.timing import Timing
 from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables

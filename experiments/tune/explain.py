@@ -19,10 +19,11 @@ from byoc.operators.layer import OperatorLayer, Resident, Tiling
 from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, place_groups
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
-from byoc.scheduling.default import SearchPool, sizeless
 from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.lowering import Lowered
-from byoc.scheduling.residency import Rooms, choice_of, tiling_of
+from byoc.scheduling.region_context import Rooms
+from byoc.scheduling.residency import choice_of, tiling_of
+from byoc.scheduling.search_pool import SearchPool, sizeless
 from byoc.scheduling.stream import count_moved
 from byoc.scheduling.tile_search import TileSearch, TilingChoice
 from byoc.scheduling.tiling import Budget

@@ -21,7 +21,8 @@ from byoc.operators.operator import Operator
 from byoc.operators.pieces import Dim
 from byoc.operators.records import Operand
 from byoc.scheduling.layer_stream import stream_layer
-from byoc.scheduling.residency import RegionContext, plan_layers
+from byoc.scheduling.region_context import RegionContext
+from byoc.scheduling.residency import plan_layers
 from byoc.scheduling.stream import TileSteps
 from byoc.scheduling.tile_search import TileSearch
 from byoc.scheduling.tiling import list_buffered, shapes

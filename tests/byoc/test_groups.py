@@ -35,7 +35,8 @@ from byoc.scheduling.groups import (
     members_of,
 )
 from byoc.scheduling.lowering import Lowered
-from byoc.scheduling.residency import Rooms, choice_of, group_choice_of
+from byoc.scheduling.region_context import Rooms
+from byoc.scheduling.residency import choice_of, group_choice_of
 from byoc.scheduling.tiling import shapes
 from dla_sim.device import Device
 from dla_sim.timing import Timing

@@ -22,7 +22,7 @@ from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operator
 from byoc.operators.records import NUMBERS
 from byoc.operators.registry import support_table
-from byoc.scheduling.default import SearchPool
+from byoc.scheduling.search_pool import SearchPool
 from isa.arch import Arch
 from tests.byoc import region_cases as cases
 from tests.byoc.oracle_check import check_against_onnxruntime, placed

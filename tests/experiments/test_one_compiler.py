@@ -17,7 +17,7 @@ from byoc.compiler import compile_regions, partition_package
 from byoc.emission.region import Compiled
 from byoc.options import CompileOptions
 from byoc.scheduling import default
-from byoc.scheduling.default import SearchPool
+from byoc.scheduling.search_pool import SearchPool
 from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import load_network
