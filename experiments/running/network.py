@@ -25,7 +25,6 @@ from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, load_package
 from byoc.partitioning.forcing import keep_on_cpu
 from experiments.models import MODELS, BuiltinModel
-from experiments.models.decoders import DECODERS
 from experiments.models.inputs import load_input
 from experiments.running.declared import list_declared, list_given_options, spell_value
 from experiments.running.door import door
@@ -251,6 +250,8 @@ def open_model(
 
         return Path(model).stem, *convert_float(load_tflite(model), model)
     if "." not in model and "/" not in model and not Path(model).exists():
+        from experiments.models.decoders import DECODERS
+
         if model in DECODERS:
             raise InputError(
                 f"'{model}' has a cache that grows by position; 'dla generate {model}' runs it"
