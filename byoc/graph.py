@@ -175,6 +175,12 @@ class Graph:
         return f"<Graph {self.name!r}: {len(self.nodes)} nodes>"
 
 
+def pair_state(graph: Graph, source: str, result: str) -> StatePair:
+    """Return the state of an input and an output, with zeros as its initial value."""
+    value = graph.values[source].in_model
+    return StatePair(source, source, result, np.zeros(value.shape, value.dtype))
+
+
 def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
     """Return the nodes that ``outputs`` depend on, in execution order."""
     needed = set(outputs)

@@ -50,11 +50,13 @@ from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
 from byoc.frontend.onnx.rewriting.reasons import KeptNodes
 from byoc.frontend.onnx.rewriting.shapes import set_batch
+from byoc.frontend.onnx.state import complete_feeds, find_state, zero_state
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.frontend.tflite.variables import remove_variables
+from byoc.graph import pair_state
 from byoc.operators.registry import annotate
 from byoc.package.package import (
     Calibration,
@@ -64,7 +66,7 @@ from byoc.package.package import (
     QuantisedTensors,
     build_package,
 )
-from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
+from byoc.quantisation.calibrate import DEFAULT_FEEDS, NO_STATE, Feeds, Pairs, default_feeds
 from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
 from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
 from byoc.runtimes.protobuf import bodies, count_of
@@ -82,15 +84,22 @@ class ConvertedModel(NamedTuple):
     reference: Reference
 
 
+class NamedSamples(NamedTuple):
+    """Calibration samples, and their source as text for reports."""
+
+    samples: Iterable[Feeds]
+    origin: str
+
+
 def import_model(
     model: ModelProto | ConvertedModel | str | Path,
     source: str | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     fixed: Mapping[str, float] | None = None,
-    calibration: Iterable[Feeds] | None = None,
+    state: Pairs = NO_STATE,
+    calibration: Iterable[Feeds] | NamedSamples | None = None,
     seed: int = 0,
-    origin: str = "",
     progress: Progress = silent,
 ) -> Package:
     """Import an ONNX model, or a file that contains one, into a package.
@@ -100,8 +109,9 @@ def import_model(
 
     ``source`` is the model's name in reports, by default that of the file or of the model's graph.
     ``shapes`` sets the dimensions of dynamic inputs, and ``fixed`` turns inputs into constants.
-    ``calibration`` provides the samples for quantisation, by default standard-normal ones drawn
-    from ``seed``; ``origin`` is their source in reports. ``progress`` is called with each stage.
+    ``state`` names outputs by the input whose next value they are; usual names are found.
+    ``calibration`` provides the samples for quantisation, consecutive ones if they lack the state,
+    by default standard-normal ones drawn from ``seed``. ``progress`` is called with each stage.
     Raises InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
@@ -126,7 +136,10 @@ def import_model(
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # Non-finite numbers are rejected where they are used; a warning would only repeat the message.
     with _advice(handed[0]), np.errstate(all="ignore"):
-        return _import_only(handed, name, shapes, calibration, seed, origin, progress, reference)
+        origin = calibration.origin if isinstance(calibration, NamedSamples) else ""
+        samples = calibration.samples if isinstance(calibration, NamedSamples) else calibration
+        sampling = _Sampling(samples, seed, origin, state)
+        return _import_only(handed, name, shapes, sampling, progress, reference)
 
 
 def convert_float(model: TfliteModel, file: str) -> ConvertedModel:
@@ -188,65 +201,80 @@ def _tell_sample(progress: Progress, name: str, total: int, count: int) -> None:
     progress(f"finding the ranges of {name}, sample {count + 1}", count, total)
 
 
+class _Sampling(NamedTuple):
+    """Calibration samples, their seed and origin, and the state that is given by name."""
+
+    calibration: Iterable[Feeds] | None
+    seed: int
+    origin: str
+    state: Pairs
+
+
 def _import_only(
     handed: list[ModelProto],
     name: str,
     shapes: Mapping[str, Sequence[int]],
-    calibration: Iterable[Feeds] | None,
-    seed: int,
-    origin: str,
+    sampling: _Sampling,
     progress: Progress,
     reference: Reference | None,
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
+    calibration, seed, origin, given_state = sampling
     file = handed.pop()
     widened = widen(file)
     check_operators(widened)
     model = given = drop_rounding(widened)
     named = shapes
     shapes = set_batch(file, named)
-    facts: dict[str, Any] = {
-        "opened": tuple(name for name in shapes if name not in named),
-        "widened": widened is not file,
-        "made_static": count_of(model.graph, DYNAMIC_OPERATORS),
-    }
+    facts = _first_facts(model, [name for name in shapes if name not in named], widened is not file)
     feeds = None if calibration is None else iter(calibration)
     samples = _Samples(
         lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
         partial(_tell_sample, progress, name, _count_samples(calibration)),
+        drawn=feeds is None,
     )
     drawn = Calibration(0, calibration is None, origin)
     with assign_blame(file, shapes, seed):
         if facts["made_static"]:
             given = apply(passes(model, shapes), model)
-            observed = list(default_feeds(given, seed) if feeds is None else feeds)
+            observed = complete_feeds(given, feeds or default_feeds(given, seed), given_state)
             model = make_static_ranges(given, observed)
             shapes = {}
             feeds = iter(observed)
         steps = passes(model, shapes)
         prepared = apply(report_each(steps, f"preparing {name}", progress), model)
+        samples.find_state(prepared, given_state)
         if is_quantised(prepared):
             found = _import_quantised(file, model, prepared, steps, seed, facts)
             if facts["widened"]:
                 found = _choose_precision(file, found, shapes, seed, facts)
-            return package_of(*_fill_gaps(file, found, samples, drawn, progress, name))
+            filled = _fill_gaps(file, found, samples, drawn, progress, name)
+            return package_of(*filled, samples.state)
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
         first = samples.kept if calibration is not None else ()
         facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], reference)
     on_file = count_quantised(file)
     del file, given, model, widened  # these can hold hundreds of megabytes of weights
-    ranges = find_ranges(prepared, samples.all(), seed, samples.hear)
+    ranges = find_ranges(prepared, samples.all(), seed, samples.hear, samples.state)
     exact = outputs_of(source, samples.kept) if facts["made_static"] else samples.outputs
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
-    quantised = quantise_within(handed.pop(), ranges, on_grids=on_file.weights > 0)
+    quantised = quantise_within(
+        handed.pop(), ranges, on_grids=on_file.weights > 0, state=samples.state
+    )
     quantised = select_integers(quantise_tables(quantised))
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
         facts |= _measure(exact, quantised, samples, drawn, on_file)
-    return package_of(quantised, name, replace(fidelity, **facts))
+    return package_of(quantised, name, replace(fidelity, **facts), samples.state)
+
+
+def _first_facts(model: ModelProto, opened: Iterable[str], widened: bool) -> dict[str, Any]:
+    """Return the fields of a model's fidelity that are known before its passes."""
+    made_static = count_of(model.graph, DYNAMIC_OPERATORS)
+    return {"opened": tuple(opened), "widened": widened, "made_static": made_static}
 
 
 def _measure(
@@ -360,13 +388,21 @@ MOST_KEPT_BYTES = 1 << 26
 class _Samples:
     """Calibration samples that the quantiser consumes one by one.
 
-    The object counts them and keeps the first ones.
+    The object counts them and keeps the first ones. ``state`` that they lack, or all of it if they
+    are ``drawn``, passes from one sample to the next.
     """
 
     def __init__(
-        self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]
+        self,
+        feeds: Callable[[ModelProto], Iterator[Feeds]],
+        counted: Callable[[int], None],
+        *,
+        drawn: bool = False,
     ) -> None:
         self.count = 0
+        self.state: Pairs = NO_STATE
+        self._drawn = drawn
+        self._carried: Feeds = {}
         self._counted = counted
         self.kept: list[Feeds] = []
         self.outputs: list[Feeds] = []
@@ -374,20 +410,32 @@ class _Samples:
         self._make = feeds
         self._feeds: Iterator[Feeds] | None = None
 
+    def find_state(self, prepared: ModelProto, given: Pairs) -> None:
+        """Find the state of a model; one with a single input has state only if it is ``given``."""
+        if given or len(prepared.graph.input) > 1:
+            self.state = find_state(prepared, given)
+
     def first(self, prepared: ModelProto) -> Feeds:
         """Return the first calibration sample for ``prepared``, the same at every call.
 
         Raises InputError if there is none.
         """
         if self._feeds is None:
-            self._feeds = self._make(prepared)
+            if self.state and not self._drawn:
+                self._carried = zero_state(prepared, self.state)
+            self._feeds = map(self._complete, self._make(prepared))
             self.kept = list(islice(self._feeds, 1))
             if not self.kept:
                 raise InputError("there are no calibration samples; give at least one")
         return self.kept[0]
 
+    def _complete(self, feed: Feeds) -> Feeds:
+        """Return a sample with the state that the sample before left."""
+        return {**feed, **self._carried} if self._drawn else {**self._carried, **feed}
+
     def hear(self, outputs: Feeds) -> None:
         """Record the prepared model's outputs for the next calibration sample."""
+        self._carried = {name: outputs[result] for name, result in self.state.items()}
         if len(self.outputs) < len(self.kept):
             self.outputs.append(outputs)
 
@@ -530,15 +578,19 @@ def _check_integer_model(file: ModelProto, model: ModelProto, seed: int) -> _Che
     return None
 
 
-def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:
+def package_of(
+    model: ModelProto, source: str, fidelity: Fidelity | None = None, state: Pairs = NO_STATE
+) -> Package:
     """Build the package of a quantised, prepared model.
 
-    ``source`` is its name in reports. The result is deterministic.
+    ``source`` is its name in reports, ``state`` has outputs by the input whose next value they are.
+    The result is deterministic.
     """
     graph = import_graph(model)
     quantised = fidelity is None or fidelity.integer is not None
     kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)
-    graph = replace(graph, nodes=kept.explain(graph.nodes))
+    pairs = tuple(pair_state(graph, *names) for names in state.items())
+    graph = replace(graph, nodes=kept.explain(graph.nodes), state=pairs)
     embedded, rewritten = integer_clamps(model, graph)
     return build_package(
         graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity

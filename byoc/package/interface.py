@@ -126,10 +126,13 @@ class Interface:
         return {one.input: known[one.output] for one in self.graph.state}
 
     def real(self, passed: Tensors) -> dict[str, NDArray[Any]]:
-        """Convert the arrays of network ports to the element types of the model."""
+        """Convert the arrays of network ports to the element types of the model.
+
+        Real numbers of integer ports stay as they are.
+        """
         integer = {port.name: port for port in self.ports if port.integer}
         return {
-            name: integer[name].dequantise(a) if name in integer else a
+            name: integer[name].dequantise(a) if name in integer and a.dtype.kind != "f" else a
             for name, a in passed.items()
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ from isa import memory
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
+Pairs = Mapping[str, str]
+"""Output by input, for inputs that are state."""
+NO_STATE: Pairs = MappingProxyType({})
 Ranges = dict[str, tuple[np.float32, np.float32]]
 DEFAULT_FEEDS = 4
 """Number of samples drawn if none are given."""
@@ -325,7 +329,7 @@ def _is_float(value: ValueInfoProto | None) -> bool:
     return value is not None and value.type.tensor_type.elem_type == TensorProto.FLOAT
 
 
-def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
+def share_ranges(model: ModelProto, ranges: Ranges, state: Pairs = NO_STATE) -> Ranges:
     """Widen ``ranges`` so that operands and results of Concat, Min and Max have equal ranges.
 
     Tensors that correspond in all steps of a recurrent layer also share a range. So do operands and
@@ -334,9 +338,12 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     activation could then not be removed as a clamp.
 
     A result's range is also widened if its operand's range is wider by more than the ratio that the
-    operator's form allows.
+    operator's form allows. An input that is ``state`` has the range of its output, so that both
+    have one scale.
     """
     forms = _forms(model)
+    following = {source: result for source, result in state.items() if result in ranges}
+    ranges = {**ranges, **{source: ranges[result] for source, result in following.items()}}
     lower = {node.output[0] for node, form in forms if "low" in form.clamps}
     upper = {node.output[0] for node, form in forms if "high" in form.clamps}
     groups: dict[str, _SharedRange] = {}
@@ -347,6 +354,9 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
         own = _SharedRange([name], low, high, floor, ceiling)
         groups[name] = families.setdefault(step_family(name) or name, own)
         groups[name].absorb(own)
+    for source, result in following.items():
+        if source in groups:
+            _merge_groups(groups, [groups[source], groups[result]])
     first = [(node, form) for node, form in forms if form.ranges == "first"]
     shared_by_all = [(node, form) for node, form in forms if form.ranges == "all"]
     for node, form in (*first, *shared_by_all):
@@ -356,15 +366,20 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
         )
         if len(members) < 2 or (form.ranges == "all" and _is_wider_than_clamp(members)):
             continue
-        largest = max(members, key=lambda group: len(group.names))
-        for group in members:
-            if group is not largest:
-                largest.absorb(group)
-                groups |= dict.fromkeys(group.names, largest)
+        _merge_groups(groups, members)
     for node, form in forms:
         if form.range_ratio and node.input[0] in groups and node.output[0] in groups:
             groups[node.output[0]].widen(groups[node.input[0]].width / np.float32(form.range_ratio))
     return {name: (group.low, group.high) for name, group in groups.items()}
+
+
+def _merge_groups(groups: dict[str, _SharedRange], members: Sequence[_SharedRange]) -> None:
+    """Merge groups of tensors into the largest of them."""
+    largest = max(members, key=lambda group: len(group.names))
+    for group in members:
+        if group is not largest:
+            largest.absorb(group)
+            groups |= dict.fromkeys(group.names, largest)
 
 
 @dataclass(eq=False)

@@ -24,7 +24,9 @@ from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.operator import Operator
 from byoc.operators.registry import load_installed_families
 from byoc.quantisation.calibrate import (
+    NO_STATE,
     Feeds,
+    Pairs,
     Ranges,
     default_feeds,
     has_floats,
@@ -80,16 +82,17 @@ def find_ranges(
     calibration: Iterable[Feeds] | None = None,
     seed: int = 0,
     heard: Callable[[Feeds], None] = lambda outputs: None,
+    state: Pairs = NO_STATE,
 ) -> Ranges:
     """Return the ranges in which a float model's tensors are quantised.
 
     This is the first half of :func:`quantise`. The result is empty if no tensor is float. ``heard``
-    receives the model's outputs per sample.
+    receives the model's outputs per sample. An input that is ``state`` has the range of its output.
     """
     if not has_floats(model):
         return {}
     feeds = default_feeds(model, seed) if calibration is None else calibration
-    return share_ranges(model, observe_ranges(model, feeds, heard))
+    return share_ranges(model, observe_ranges(model, feeds, heard), state)
 
 
 def quantise_within(
@@ -97,20 +100,20 @@ def quantise_within(
     ranges: Ranges,
     given: Mapping[str, GivenScale] | None = None,
     on_grids: bool = False,
+    state: Pairs = NO_STATE,
 ) -> ModelProto:
     """Quantise a model with known ranges, the second half of :func:`quantise`.
 
-    Tensors in ``given`` keep those scales. With ``on_grids``, constants that are multiples of a
-    step, because they were integers in the file, keep that step. The function releases ``model``
-    early, which frees its memory if the caller keeps no reference.
+    Tensors in ``given`` keep those scales, and ``state`` inputs have the scales of their outputs.
+    With ``on_grids``, constants that are multiples of a step, because they were integers in the
+    file, keep that step. The function releases ``model`` early, which can free its memory.
     """
     if not has_floats(model):
         return copy_model(model)
     model = _clip_constants(model, ranges)
-    return _Boundaries(model, _Plan(model, ranges, given or {}), on_grids).write_model()
-
-
-# The plan.
+    plan = _Plan(model, ranges, given or {})
+    plan.share_state(state)
+    return _Boundaries(model, plan, on_grids).write_model()
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,12 @@ class _Plan:
                 and not (node.name in stay_float or node.output[0] in inside)
             ):
                 self._visit(node, *found)
+
+    def share_state(self, state: Pairs) -> None:
+        """Use the scale of each state output for its input, and for tensors with that scale."""
+        for old, new in ((self.roots.get(one), self.roots.get(two)) for one, two in state.items()):
+            if old and new:
+                self.roots |= {name: new for name, root in self.roots.items() if root == old}
 
     def _visit(self, node: NodeProto, family: type[Operator], form: Form) -> None:
         result = node.output[0]
@@ -209,9 +218,6 @@ class _Plan:
             if operand not in self.inputs:
                 self.absorbed[operand] = result
                 del self.roots[operand]
-
-
-# Writing the nodes.
 
 
 @dataclass(eq=False)

@@ -332,7 +332,7 @@ def _describe_steps(
     """Return the account of a run's steps, and the cycles of the last one from end to end."""
     timing = conditions.hardware.timing
     account = partial(end_to_end, compiled, host, cycles, timing.bus_bytes)
-    if conditions.steps is None:
+    if not compiled.package.graph.state:
         return None, account()
     state = tuple(_state_entries(compiled))
     ports = {port.name: port.tensors for port in compiled.interface.ports}
@@ -342,7 +342,7 @@ def _describe_steps(
     first, steady = account(resident=outputs), account(resident=[*inputs, *outputs])
     milliseconds = steady.cycles / timing.clock_hz * 1e3
     steps = StepsEntry(
-        count=conditions.steps,
+        count=conditions.steps or 1,
         first_cycles=first.cycles,
         steady_cycles=steady.cycles,
         state=state,
@@ -350,7 +350,8 @@ def _describe_steps(
         step_ms=conditions.step_ms,
         real_time_factor=conditions.step_ms and milliseconds / conditions.step_ms,
     )
-    return steps, first if conditions.steps == 1 else steady
+    whole = account() if conditions.steps is None else first if steps.count == 1 else steady
+    return steps, whole
 
 
 def _state_entries(compiled: CompiledNetwork) -> Iterator[StateEntry]:

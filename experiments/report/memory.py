@@ -8,6 +8,8 @@ from pydantic import Field
 
 from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Text
 
+MOST_NAMED = 2
+"""Maximum number of states that the line about steps names."""
 MEMORY_BLOCKS = 500
 """Maximum number of blocks on the memory map."""
 
@@ -75,7 +77,9 @@ class StateEntry(Part):
 
 
 class StepsEntry(Part):
-    """Steps of a run: ``count`` inferences, each with the state that the one before left.
+    """Steps of a network with state: ``count`` inferences, each with the state of the one before.
+
+    Without ``--steps`` a run has one step.
 
     ``first_cycles`` and ``steady_cycles`` are the estimated cycles of the first and of each later
     step, with CPU and transfers; only the first step transfers the initial values of resident
@@ -97,10 +101,12 @@ class StepsEntry(Part):
         text = f"{self.count:,}: first ~{self.first_cycles:,} cycles"
         if self.count > 1:
             text += f", later ones ~{self.steady_cycles:,}"
-        moved = [one for one in self.state if not one.resident]
-        text += f"; {self.state_bytes:,} bytes of state in {self.place}"
-        if moved:
-            text += f", {sum(one.nbytes for one in moved):,} moved by the CPU"
         if self.real_time_factor is not None:
             text += f"; real-time factor {self.real_time_factor:.3g} at {self.step_ms:g} ms a step"
-        return text
+        text += f"; {self.state_bytes:,} bytes of state in {self.place}"
+        moved = sum(one.nbytes for one in self.state if not one.resident)
+        if moved:
+            text += f", {moved:,} moved by the CPU"
+        named = [f"{one.input} from {one.output}" for one in self.state[:MOST_NAMED]]
+        more = len(self.state) - len(named)
+        return f"{text}: {', '.join(named)}" + (f" and {more} more" if more else "")

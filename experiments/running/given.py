@@ -68,6 +68,20 @@ def parse_fixed(texts: Iterable[str]) -> dict[str, float]:
     return fixed
 
 
+def parse_state(texts: Iterable[str]) -> dict[str, str]:
+    """Return outputs by input name from texts such as ``h=hn``.
+
+    Raise InputError for other texts.
+    """
+    pairs = {}
+    for text in texts:
+        source, _, result = text.partition("=")
+        if not source or not result or source in pairs:
+            raise InputError(f"--state {text}: write it as INPUT=OUTPUT, once for each input")
+        pairs[source] = result
+    return pairs
+
+
 def _setting_texts(settings: Settings) -> list[str]:
     if isinstance(settings, Mapping):
         return [f"{key}={'none' if value is None else value}" for key, value in settings.items()]
@@ -92,11 +106,12 @@ class NetworkChoice:
 class Given(NetworkChoice):
     """Arguments that determine how a network is imported as a package.
 
-    ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the
-    CPU (:func:`keep_on_cpu`). ``calibration`` are the samples that quantise a float model: a .npz
-    file, arrays with samples along the first axis, or samples one by one. ``seed`` is the seed of
-    all random numbers. ``cache`` allows import to keep the package of a file in the user's cache
-    folder for later runs; no figure depends on it.
+    ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``state`` names outputs by
+    the input whose next value they are, ``cpu`` keeps nodes on the CPU (:func:`keep_on_cpu`).
+    ``calibration`` are the samples that quantise a float model: a .npz file, arrays with samples
+    along the first axis, or samples one by one. ``seed`` is the seed of all random numbers.
+    ``cache`` allows import to keep the package of a file in the user's cache folder for later runs;
+    no figure depends on it.
     """
 
     calibration: Samples | None = field(
@@ -136,6 +151,20 @@ class Given(NetworkChoice):
             texts=lambda fixed: [f"{name}={number:.17g}" for name, number in fixed.items()],
             table=dict[str, float],
             settled="has fixed inputs",
+        ),
+    )
+    state: Mapping[str, str] | None = field(
+        default=None,
+        metadata=_network(
+            "--state",
+            "Make an output the next value of an input, in addition to those found by name. "
+            "Repeatable.",
+            list[str],
+            metavar="INPUT=OUTPUT",
+            parse=parse_state,
+            texts=lambda state: [f"{source}={result}" for source, result in state.items()],
+            table=dict[str, str],
+            settled="has its state already",
         ),
     )
     cpu: Sequence[str] = field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -197,15 +197,19 @@ def _array(given: Any, what: str) -> NDArray[Any]:
         ) from error
 
 
-def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
+def samples_of(
+    calibration: Samples, wanted: Wanted, optional: Collection[str] = ()
+) -> Iterator[Feeds]:
     """Yield calibration samples one by one, from an array per input or from any iterable.
 
-    An item of an iterable is a sample, a batch (as a data loader gives), or a list of these. Raises
-    InputError for arrays of other shapes or types, and for different numbers of samples.
+    An item of an iterable is a sample, a batch (as a data loader gives), or a list of these.
+    Samples may lack the ``optional`` inputs. Raises InputError for arrays of other shapes or types,
+    and for different numbers of samples.
     """
     what = "calibration"
+    required = {name: form for name, form in wanted.items() if name not in optional}
     if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
-        arrays = _name_arrays(calibration, wanted, what)
+        arrays = _name_arrays(calibration, required, what)
         counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
             raise InputError(
@@ -221,11 +225,16 @@ def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
             f"{what}: a {type(calibration).__name__}; give arrays, an iterable of "
             "them, or a .npz file"
         )
-    shapes = {name: shape for name, (shape, _) in wanted.items()}
+
+    def take(part: Any) -> InputBatch:
+        taken = wanted if isinstance(part, Mapping) else required
+        return batch_of(part, {name: shape for name, (shape, _) in taken.items()}, what)
+
     parts = (part for row in rows for part in (row if isinstance(row, list | tuple) else (row,)))
-    feeds = (feed for part in parts for feed in batch_of(part, shapes, what).feeds)
+    feeds = (feed for part in parts for feed in take(part).feeds)
     for number, feed in enumerate(feeds):
-        yield _sample(feed, wanted, f"{what}, sample {number}")
+        known = {name: form for name, form in wanted.items() if name in feed or name in required}
+        yield _sample(feed, known, f"{what}, sample {number}")
 
 
 def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:

@@ -78,7 +78,7 @@ def run_requested(wanted: RunRequest) -> Result:
     - ``seed``: seed of weights, calibration samples and inputs that are drawn.
     - ``host``: runtime of the nodes on the CPU, ``"onnxruntime"`` or ``"reference"``.
     - ``shapes``: shapes of dynamic inputs.
-    - ``fixed``: numbers for inputs that become constants.
+    - ``fixed``: numbers for inputs that become constants; ``state``: outputs by state input.
     - ``cpu``: nodes that stay on the CPU (:func:`keep_on_cpu`).
     - ``calibration``: samples that quantise a float model: a .npz file, arrays with samples along
       the first axis, or samples one by one.

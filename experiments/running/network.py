@@ -7,7 +7,7 @@ need them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -193,7 +193,7 @@ def _build(
 ) -> Network:
     from byoc.frontend.onnx.rewriting.constants import fix_inputs
     from byoc.frontend.onnx.rewriting.shapes import set_batch
-    from byoc.importing import ConvertedModel, import_model
+    from byoc.importing import ConvertedModel, NamedSamples, import_model
 
     if isinstance(model, str) and builtin is None and _is_quantised_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
@@ -204,7 +204,6 @@ def _build(
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
     whole = set_batch(source, shapes)
     samples = _samples(source, builtin, whole, given)
-    origin = _origin(given.calibration) if samples is not None else ""
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, whole) if wanted and not _has_fixed_scales(source) else None
@@ -214,9 +213,9 @@ def _build(
         handed.pop(),
         name,
         shapes=shapes,
-        calibration=samples,
+        state=given.state or {},
+        calibration=None if samples is None else NamedSamples(samples, _origin(given.calibration)),
         seed=given.seed,
-        origin=origin,
         progress=progress,
     )
     return Network(name, package, float_model, kept)
@@ -294,6 +293,8 @@ def _samples(
     source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given
 ) -> Iterable[Feeds] | None:
     """Return a model's calibration samples; None leaves the choice to the quantiser."""
+    from byoc.frontend.onnx.state import find_state
+
     calibration = given.calibration
     if calibration is None:
         own = builtin.calibration(given.seed) if builtin else ()
@@ -303,10 +304,13 @@ def _samples(
             if builtin
             else None
         )
-    wanted = _list_wanted(_float32(source, shapes))
+    model = _float32(source, shapes)
+    wanted = _list_wanted(model)
+    state = find_state(model, given.state or {})
     if isinstance(calibration, Path):
-        return read_samples(calibration, f"--calibration {calibration}", wanted)[0]
-    return samples_of(calibration, wanted)
+        option = f"--calibration {calibration}"
+        return read_samples(calibration, option, wanted, optional=state)[0]
+    return samples_of(calibration, wanted, state)
 
 
 def _list_wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -457,17 +461,23 @@ def _draw_input(value: Value, generator: np.random.Generator) -> NDArray[Any]:
 
 
 def read_samples(
-    path: Path, option: str, wanted: Wanted, beside: Sequence[str] = ()
+    path: Path,
+    option: str,
+    wanted: Wanted,
+    beside: Sequence[str] = (),
+    optional: Collection[str] = (),
 ) -> tuple[list[Feeds], list[NDArray[Any]]]:
     """Return a feed per sample of a ``.npz`` file, and the additional arrays of the file.
 
-    ``wanted`` has the inputs, and ``beside`` the names of the additional arrays. Samples are along
+    ``wanted`` has the inputs, ``beside`` the names of the additional arrays, and ``optional`` those
+    of inputs that the file may lack. Samples are along
     an extra first axis. Raises InputError, which names the ``option``, if the file is missing or
     not a .npz, an array is missing or unknown, the numbers of samples differ, or a shape or type is
     wrong.
     """
     check_file(path, named=option)
     arrays = read_npz(path, option)
+    wanted = {name: form for name, form in wanted.items() if name in arrays or name not in optional}
     for name in sorted(arrays.keys() ^ {*wanted, *beside}):
         if name in beside:
             raise InputError(
