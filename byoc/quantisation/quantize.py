@@ -165,8 +165,7 @@ class _Plan:
     def share_state(self, state: Pairs) -> None:
         """Use the scale of each state output for its input, and for tensors with that scale."""
         for old, new in ((self.roots.get(one), self.roots.get(two)) for one, two in state.items()):
-            if old and new:
-                self.roots |= {name: new for name, root in self.roots.items() if root == old}
+            self.roots |= {name: new for name, root in self.roots.items() if new and root == old}
 
     def _visit(self, node: NodeProto, family: type[Operator], form: Form) -> None:
         result = node.output[0]
