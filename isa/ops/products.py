@@ -8,6 +8,7 @@ the array, A the bytes of an atom, W those of a word, P the accumulators.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -150,7 +151,7 @@ def product_block(product: ArrayProduct, arch: Arch) -> Block:
 
 
 def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> int:
-    """Return the number of output columns that the array computes per step: c.
+    """Return the most output columns that the array can compute per step: c.
 
     With ``apart``, min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many.
     """
@@ -161,31 +162,33 @@ def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> 
 
 
 class _Reach(NamedTuple):
-    """Activations that one array step reads: number of streams, and memory words.
+    """Activations that one array step reads: memory words of one stream, and bytes of one stream.
 
-    A stream is the activations of one atom, or of one pair of an atom and a kernel row. ``each`` is
-    the words per stream, ``words`` those of all streams together.
+    A stream is the activations of one atom, or of one pair of an atom and a kernel row.
     """
 
-    streams: int
     each: int
-    words: int
+    nbytes: int
 
 
-def _reach(product: ArrayProduct, block: Block, arch: Arch) -> _Reach:
-    """Return the activation streams and words that one array step of a product reads.
+def _reach(product: ArrayProduct, columns: int, arch: Arch) -> _Reach:
+    """Return the activations that one array step of ``columns`` output columns reads.
 
-    There is one stream per atom of the block's channels. A stream has ((c - 1)·SW + 1)·A bytes,
-    with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams as one contiguous
-    stream, because registers keep the rest of a word for later steps.
+    With e columns a stream has ((e - 1)·SW + 1)·A bytes, with ``taps`` e·SW·A.
     """
     words = words_of(arch)
-    columns = _count_columns_per_step(product, block, arch)
-    atom = _atom(product, words)
-    streams = _streams(product.weights, block, atom, product.whole or 1)
     positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
-    each = words.count(positions * atom)
-    return _Reach(streams, each, words.count(streams * positions * atom))
+    nbytes = positions * _atom(product, words)
+    return _Reach(words.count(nbytes), nbytes)
+
+
+class _Streams(NamedTuple):
+    """``number`` equal blocks: groups, inputs of each group, and activation streams."""
+
+    number: int
+    groups: int
+    inputs: int
+    streams: int
 
 
 def _atom(product: ArrayProduct, words: BankedMemory) -> int:
@@ -194,27 +197,39 @@ def _atom(product: ArrayProduct, words: BankedMemory) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _streams(shape: WeightShape, block: Block, atom: int, rows: int) -> int:
-    """Return the largest number of (atom, kernel row) pairs that one block of weights reads.
+def _streams(
+    shape: WeightShape, depth: int, block: Block, atom: int, rows: int
+) -> tuple[_Streams, ...]:
+    """Return the (atom, kernel row) pairs that the blocks of weights read, and how many are equal.
 
-    The maximum is over all blocks.
+    There is one entry for each size of a block in groups and inputs. The array adds ``depth``
+    products of a group in parallel or one after another.
     """
     whole = shape.groups == 1 and not (block.taps and shape.inputs % block.inputs)
     if whole and 0 in (atom % block.inputs, block.inputs % atom):
-        return ceil_div(min(shape.inputs, block.inputs), atom)
-    depth = shape.inputs * (shape.columns if block.taps else 1)
+        return tuple(
+            [
+                _Streams(number, 1, inputs, ceil_div(min(shape.inputs, inputs), atom))
+                for number, inputs in _parts(depth, block.inputs)
+            ]
+        )
     row = ceil_div(depth, rows)
-    return max(
-        len(
-            {
-                (place // row, (group * shape.inputs + place % shape.inputs) // atom)
-                for group in groups
-                for place in places
-            }
+    found = Counter(
+        (
+            len(groups),
+            len(places),
+            len(
+                {
+                    (place // row, (group * shape.inputs + place % shape.inputs) // atom)
+                    for group in groups
+                    for place in places
+                }
+            ),
         )
         for groups in _ranges(shape.groups, block.groups)
         for places in _ranges(depth, block.inputs)
     )
+    return tuple([_Streams(number, *key) for key, number in found.items()])
 
 
 def _ranges(size: int, step: int) -> Iterator[range]:
@@ -230,22 +245,26 @@ def _stripes(product: ArrayProduct, across: int, arch: Arch) -> tuple[tuple[int,
     return tuple(_parts(steps, words_of(arch).accumulators))
 
 
-def _blocks(product: ArrayProduct, block: Block, arch: Arch) -> Iterator[tuple[int, int]]:
-    """Yield (number of blocks, words) of the weight blocks of a stripe, largest first."""
+def _blocks(product: ArrayProduct, block: Block, arch: Arch) -> Iterator[tuple[int, int, int]]:
+    """Yield (number of blocks, words, activation streams) of the weight blocks of a stripe.
+
+    The largest block is first.
+    """
     shape = product.weights
     words = words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
-    for rounds, groups in _parts(shape.groups, block.groups):
-        for wide, outputs in _parts(shape.outputs, block.outputs):
-            for count, inputs in _parts(product.depth, block.inputs):
-                weights = groups * outputs * inputs
-                load = words.count(weights)
-                if product.computed:
-                    channels, positions = (
-                        (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
-                    )
-                    load = words.surfaces(channels) * words.count(positions * words.atom)
-                yield rounds * wide * count * kernel, load
+    atom = _atom(product, words)
+    streams = _streams(shape, product.depth, block, atom, product.whole or 1)
+    for wide, outputs in _parts(shape.outputs, block.outputs):
+        for number, groups, inputs, read in streams:
+            weights = groups * outputs * inputs
+            load = words.count(weights)
+            if product.computed:
+                channels, positions = (
+                    (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
+                )
+                load = words.surfaces(channels) * words.count(positions * words.atom)
+            yield number * wide * kernel, load, read
 
 
 class _Passes(NamedTuple):
@@ -256,7 +275,7 @@ class _Passes(NamedTuple):
         reach: the activations that a step reads.
         across: output columns per step.
         stripes: (count, steps) of the stripes.
-        blocks: (count, words) of the blocks of a stripe, largest first.
+        blocks: (count, words, streams) of the blocks of a stripe, largest first.
         channels: (count, output channels) of the parts of the result that blocks compute.
     """
 
@@ -264,7 +283,7 @@ class _Passes(NamedTuple):
     reach: _Reach
     across: int
     stripes: tuple[tuple[int, int], ...]
-    blocks: tuple[tuple[int, int], ...]
+    blocks: tuple[tuple[int, int, int], ...]
     channels: tuple[tuple[int, int], ...]
 
 
@@ -272,22 +291,39 @@ class _Passes(NamedTuple):
 def _passes(product: ArrayProduct, arch: Arch) -> _Passes:
     """Return the loop structure of a product on the array.
 
-    Its cycles and the words of its operands all depend on them.
+    Its cycles and the words of its operands all depend on them. Of the most output columns that a
+    step can compute, and of a half, a quarter and so on, the array uses the first number with the
+    fewest cycles.
     """
     block = product_block(product, arch)
-    across = _count_columns_per_step(product, block, arch)
+    most = _count_columns_per_step(product, block, arch)
     shape = product.weights
-    return _Passes(
-        block, _reach(product, block, arch), across, _stripes(product, across, arch),
-        tuple(_blocks(product, block, arch)),
-        tuple(
-            [
-                (rounds * wide, groups * outputs)
-                for rounds, groups in _parts(shape.groups, block.groups)
-                for wide, outputs in _parts(shape.outputs, block.outputs)
-            ]
-        ),
-    )  # fmt: skip
+    blocks = tuple(_blocks(product, block, arch))
+    channels = tuple(
+        [
+            (rounds * wide, groups * outputs)
+            for rounds, groups in _parts(shape.groups, block.groups)
+            for wide, outputs in _parts(shape.outputs, block.outputs)
+        ]
+    )
+    found = [
+        _Passes(
+            block, _reach(product, columns, arch), columns, _stripes(product, columns, arch),
+            blocks, channels,
+        )
+        for columns in [most >> halves for halves in range(most.bit_length())]
+    ]  # fmt: skip
+    return (
+        min(found, key=lambda one: _compute_bound(product, one, arch))
+        if len(found) > 1
+        else found[0]
+    )
+
+
+def _compute_bound(product: ArrayProduct, passes: _Passes, arch: Arch) -> int:
+    """Return the cycles of a product with int8 results if each operand has a bank of its own."""
+    words = _count_words(product, passes, arch, 1)
+    return max(sum(_array_cycles(passes, arch)), words.activations, words.weights, words.results)
 
 
 def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
@@ -295,15 +331,22 @@ def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
 
     Its results occupy the lanes for ``lanes`` cycles.
     """
-    _, (_, _, reach), _, stripes, blocks, _ = _passes(product, arch)
+    first, array = _array_cycles(_passes(product, arch), arch)
+    return first + max(array, lanes)
+
+
+def _array_cycles(passes: _Passes, arch: Arch) -> tuple[int, int]:
+    """Return the words of the first block, and the cycles of the array after it."""
+    _, reach, _, stripes, blocks, _ = passes
+    words = words_of(arch)
     array = sum(
         [
-            many * count * max(steps * reach, load)
-            for many, load in blocks
+            many * count * max(steps * words.count(streams * reach.nbytes), load)
+            for many, load, streams in blocks
             for count, steps in stripes
         ]
     )
-    return (blocks[0][1] if blocks else 0) + max(array, lanes)
+    return blocks[0][1] if blocks else 0, array
 
 
 @lru_cache(maxsize=1024)
@@ -348,8 +391,12 @@ def product_words(product: ArrayProduct, arch: Arch, element: int) -> ProductWor
 
     Partial sums have as many words as int32 results.
     """
+    return _count_words(product, _passes(product, arch), arch, element)
+
+
+def _count_words(product: ArrayProduct, passes: _Passes, arch: Arch, element: int) -> ProductWords:
     words = words_of(arch)
-    _, reach, across, stripes, blocks, channels = _passes(product, arch)
+    _, reach, across, stripes, blocks, channels = passes
     a_row = stripes[0][1] if product.gapless else ceil_div(product.columns, across)
     fresh = across * product.stride * _atom(product, words)
     activations = written = records = results = 0
@@ -362,8 +409,8 @@ def product_words(product: ArrayProduct, arch: Arch, element: int) -> ProductWor
         records += count * words.count(outputs * arch.channel_record_bytes)
         results += count * words.surfaces(outputs) * written
     return ProductWords(
-        reach.streams * activations * sum([many for many, _ in blocks]),
-        sum([count for count, _ in stripes]) * _weight_words(product, arch),
+        activations * sum([many * streams for many, _, streams in blocks]),
+        sum([count for count, _ in stripes]) * _weight_words(product, passes, arch),
         records, results,
     )  # fmt: skip
 
@@ -393,17 +440,16 @@ def product_blocks(product: ArrayProduct, arch: Arch, weights: Bytes) -> Bytes:
 
 def product_bytes(product: ArrayProduct, arch: Arch) -> int:
     """Return the number of bytes of a product's stored weights, including padding."""
-    return words_of(arch).word * _weight_words(product, arch)
+    return words_of(arch).word * _weight_words(product, _passes(product, arch), arch)
 
 
-def _weight_words(product: ArrayProduct, arch: Arch) -> int:
+def _weight_words(product: ArrayProduct, passes: _Passes, arch: Arch) -> int:
     """Return the memory words of a product's weights, each read once.
 
     Each block of output channels begins with a new word.
     """
-    passes = _passes(product, arch)
     if product.computed:
-        return sum([count * load for count, load in passes.blocks])
+        return sum([count * load for count, load, _ in passes.blocks])
     shape = product.weights
     words = words_of(arch)
     taps = shape.inputs * shape.rows * shape.columns

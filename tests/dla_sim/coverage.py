@@ -59,6 +59,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
             "a block of taps of several rows",
             "streams that share words", "groups with activations of their own",
             "several output columns side by side", "more parts than output columns",
+            "fewer output columns than possible",
             "a copy again", "a copy pairs", "a copy in a stream",
             "several windows in a row", "several rows of windows", "several pieces of columns",
             "an array of less than an atom", "divisions bound by the dividers",

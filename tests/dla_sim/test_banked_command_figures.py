@@ -28,14 +28,14 @@ LAYERS = (
         "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 2648,
     ),
     (
-        "CONV: 3 x 3, stride 2, 8 to 8, 6 x 5, array 8 x 8 x 2, words of 16. 6 * 3 = 18 steps, "
-        "each reads (2 + 1) * 8 "
-        "bytes, 2 words; w = 4; 9 blocks: 4 + 9 * 36",
+        "CONV: 3 x 3, stride 2, 8 to 8, 6 x 5, array 8 x 8 x 2, words of 16. 18 steps of two "
+        "columns read (2 + 1) * 8 "
+        "bytes, 2 words, 30 of one column 1 word; w = 4; 9 blocks: 4 + 9 * 30",
         "OP_CONV requantise=1",
         {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 13, "INPUT_WIDTH": 11,
         "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 5, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3,
         "STRIDE_HEIGHT": 2,
-        "STRIDE_WIDTH": 2}, {"pe": {"ow": 2}, "word_bytes": 16}, 328,
+        "STRIDE_WIDTH": 2}, {"pe": {"ow": 2}, "word_bytes": 16}, 274,
     ),
     (
         "CONV on an array of 32 x 32, whose blocks lie in two atoms of 16: 1 x 1, 64 to 32, 8 x 8. "
@@ -57,20 +57,20 @@ LAYERS = (
     (
         "CONV on an array of 32 x 32 with atoms of 8: 1 x 1, 40 to 32, 4 x 4, words of 16. Blocks "
         "of 32 and 8; "
-        "four atoms a step are two words, of all blocks; w = 64, 16: 64 + 64 + 32",
+        "a step reads four atoms, two words, and one atom, one word; w = 64, 16: 64 + 64 + 16",
         "OP_CONV requantise=1",
         {"INPUT_CHANNELS": 40, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
         "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 32}, "atom": 8,
-        "word_bytes": 16}, 160,
+        "word_bytes": 16}, 144,
     ),
     (
         "CONV on an array of 16 x 16, 2 groups of 20 to 8 channels: 1 x 1, 8 x 8, words of 16. "
-        "Blocks of 16 and 4; channels 20 to 35 are in three atoms of 8, so v = 2 for all blocks; "
-        "w = 8, 2: 8 + 4 * 64 * 2",
+        "Blocks of 16 and 4; channels 20 to 35 are in three atoms of 8, two words, others in one; "
+        "w = 8, 2: 8 + 64 * (1 + 1 + 2 + 1)",
         "OP_GROUP_CONV requantise=1",
         {"INPUT_CHANNELS": 40, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
         "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "GROUPS": 2},
-        {"pe": {"ic": 16, "oc": 16}, "atom": 8, "word_bytes": 16}, 520,
+        {"pe": {"ic": 16, "oc": 16}, "atom": 8, "word_bytes": 16}, 328,
     ),
     (
         "CONV, a first layer: 3 x 3, 3 to 16, 16 x 16, taps side by side. 9 taps of a row are "
@@ -419,16 +419,16 @@ WORDS = (
         {"pe": {"ic": 16, "oc": 16}, "atom": 8}, (153, 8, 3, 21),
     ),
     (
-        "3 x 3, a picture, stride 2, 8 x 8: two rows of the kernel, each 32 * 2 * 4 bytes and 4 "
-        "rows a stripe, 12, of "
-        "2 stripes and 8 blocks; weights 2 + 2 + 2 + 1 a stripe and block of outputs; records 64 "
-        "bytes a block; "
+        "3 x 3, a picture, stride 2, 8 x 8: 1, 2, 2 and 1 rows of the kernel, each 32 * 2 * 4 "
+        "bytes and 4 rows a stripe, 12, of "
+        "2 stripes and blocks of outputs; weights 2 + 2 + 2 + 1 a stripe and block of outputs; "
+        "records 64 bytes a block; "
         "results 8 a stripe and atom",
         "OP_CONV requantise=1 mapping=3",
         {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 17,
         "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3,
         "KERNEL_WIDTH": 3,
-        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {}, (384, 28, 4, 32),
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {}, (288, 28, 4, 32),
     ),
     (
         "3 x 3, 8 to 4, columns side by side: a stripe of 30 steps of 16 bytes, 15, and 6 rows, of "
@@ -441,14 +441,21 @@ WORDS = (
         (189, 9, 1, 15),
     ),
     (
-        "3 x 3, 4 groups of 4 to 4, apart: 2 streams of 8 and 4 rows a stripe, of 2 stripes, 5 "
-        "blocks, twice; weights "
+        "1 x 1, 8 to 4, 4 rows of 3, on 16 columns of the array: 3 columns a step, though 4 fit; "
+        "4 words of activations, results 4 * 3 * 8 bytes",
+        "OP_CONV requantise=1 mapping=2",
+        {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 4, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 3,
+        "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 3}, {"pe": {"oc": 16}}, (4, 1, 1, 3),
+    ),
+    (
+        "3 x 3, 4 groups of 4 to 4, apart: 1, 2, 1, 1 and 1 streams of 8 and 4 rows a stripe, of "
+        "2 stripes, twice; weights "
         "4 * 2 + 1 of each stripe; records 64 bytes, twice; results 8 a stripe and atom",
         "OP_GROUP_CONV requantise=1 mapping=3",
         {"INPUT_CHANNELS": 16, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 10,
         "INPUT_WIDTH": 10, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3,
         "KERNEL_WIDTH": 3, "GROUPS": 4},
-        {}, (480, 36, 4, 32),
+        {}, (288, 36, 4, 32),
     ),
     (
         "3 copies of 100 bytes of atoms of 8, one behind the other: 299 * 8 + 1 bytes are 75 "

@@ -180,55 +180,58 @@ def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
 class ProductStreams:
     """Words of activations that a product reads.
 
-    ``width`` columns are computed in a step, and each row of results takes ``row_steps``. A block
-    reads at most ``streams`` streams, each ``alone`` words a step, together ``step`` words.
+    ``width`` columns are computed in a step, and each row of results takes ``row_steps``. A stream
+    of a block is ``reach`` positions a step, in ``alone`` words.
     """
 
     width: int
     row_steps: int
-    streams: int
+    reach: int
     alone: int
-    step: int
 
 
-def _product_streams(
-    shape: Products, held: int, whences: Sequence[set[tuple[int, int]]], arch: Arch
-) -> ProductStreams:
-    width = held * arch.pe.ow
+def _product_streams(shape: Products, width: int, arch: Arch) -> ProductStreams:
     reach = width * shape.stride if shape.taps or shape.whole else (width - 1) * shape.stride + 1
-    streams = max(map(len, whences), default=1)
     return ProductStreams(
         width=width,
         row_steps=len(split_range(shape.columns, width)),
-        streams=streams,
+        reach=reach,
         alone=_word_span(reach, shape.atom, arch),
-        step=_word_span(streams * reach, shape.atom, arch),
     )
 
 
 def _count_stripe(
     counted: Counted,
     steps: int,
-    loads: Sequence[int],
+    blocks: Sequence[tuple[int, int]],
     shape: Products,
     found: ProductStreams,
     arch: Arch,
     events: Counter[str],
 ) -> None:
-    """Add the cycles and activations of a stripe; ``loads`` are the words of its blocks."""
+    """Add the cycles and activations of a stripe.
+
+    ``blocks`` has the words and the activation streams of each of its blocks.
+    """
     assert arch.words is not None
     events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
     rows = len(split_range(steps, found.row_steps)) if shape.gap else 1
     events["words: rows of a stripe in one stream"] += not shape.gap and steps > found.row_steps
     fresh = _word_span(steps * found.width * shape.stride, shape.atom, arch)
-    for load in loads:
-        passing = sum(found.step for _ in range(steps))
+    words = {
+        streams: _word_span(streams * found.reach, shape.atom, arch)
+        for streams in {streams for _, streams in blocks}
+    }
+    for load, streams in blocks:
+        step = words[streams]
+        events["words: streams that share words"] += step < streams * found.alone
+        passing = sum(step for _ in range(steps))
         events["words: a block bound by its weights"] += load > passing
         events["words: a block bound by its steps"] += passing > load
         events["words: activations of a step each"] += steps * found.alone < fresh + rows
         events["words: activations in a stream"] += steps * found.alone > fresh + rows
         counted.cycles += max(passing, load)
-        counted.add("activations", found.streams * min(steps * found.alone, fresh + rows))
+        counted.add("activations", streams * min(steps * found.alone, fresh + rows))
 
 
 def _note_product(
@@ -248,7 +251,6 @@ def _note_product(
     events["words: a block of taps of several rows"] += any(
         len({row for row, _ in whence}) > 1 for whence in whences
     )
-    events["words: streams that share words"] += found.step < found.streams * found.alone
     events["words: several groups in a block"] += together > 1
     events["words: groups with activations of their own"] += together > 1 and shape.apart
     events["words: several output columns side by side"] += held > 1
@@ -259,46 +261,81 @@ def _note_product(
     )
 
 
-def count_product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
-    """Return the cycles and words of a product; count what it exercises in ``events``."""
+@dataclass(frozen=True)
+class WidthTrial:
+    """A product counted with a number of output columns a step.
+
+    ``first``: words of the first block; ``results``: number of results; ``bound``: cycles with int8
+    results if no operand waits for another.
+    """
+
+    found: ProductStreams
+    counted: Counted
+    events: Counter[str]
+    first: int
+    results: int
+    bound: int
+
+
+def _count_width(
+    command: Command, shape: Products, together: int, width: int, arch: Arch
+) -> WidthTrial:
+    """Count the cycles and words of a product that computes ``width`` columns a step."""
     assert arch.words is not None
-    shape = _shape(command, arch)
-    element = 1 if command.fields["requantise"] else 4
-    together = _together(shape, arch)
-    held = _held(shape, together, arch)
-    whences = [
-        whence
-        for groups in split_range(shape.groups, together)
-        for _, whence in _blocks(shape, groups, arch)
-    ]
-    found = _product_streams(shape, held, whences, arch)
+    events: Counter[str] = Counter()
+    found = _product_streams(shape, width, arch)
     counted = Counted(
         words={"activations": 0, "weights": 0} | ({} if shape.computed else {"records": 0})
     )
-    first = 0
-    results = 0
-    sums = 0
-    written = 0
+    first = results = 0
+    written = dict.fromkeys((1, 4), 0)
     for groups in split_range(shape.groups, together):
         for outputs in split_range(shape.outputs, arch.pe.oc):
             channels = len(groups) * len(outputs)
             if not shape.computed:
                 counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
-            depths = [depth for depth, _ in _blocks(shape, groups, arch)]
-            loads = [_load(shape, depth, channels, arch) for depth in depths]
-            dense = words_of(sum(depth * channels for depth in depths), arch)
-            first = first or loads[0]
+            whole = list(_blocks(shape, groups, arch))
+            blocks = [(_load(shape, depth, channels, arch), len(read)) for depth, read in whole]
+            dense = words_of(sum(depth * channels for depth, _ in whole), arch)
+            first = first or blocks[0][0]
             results += channels * shape.rows * shape.columns
-            for stripe in _stripes(shape, found.width, arch):
-                _count_stripe(counted, len(stripe), loads, shape, found, arch, events)
-                counted.add("weights", sum(loads) if shape.computed else dense)
-                positions = len(stripe) * found.width * arch.words.atom
-                written += count_atoms(channels, arch) * words_of(positions * element, arch)
-                sums += count_atoms(channels, arch) * words_of(positions * 4, arch)
-    _note_product(shape, together, held, whences, found, arch, events)
+            for stripe in _stripes(shape, width, arch):
+                _count_stripe(counted, len(stripe), blocks, shape, found, arch, events)
+                loads = sum(load for load, _ in blocks)
+                counted.add("weights", loads if shape.computed else dense)
+                positions = len(stripe) * width * arch.words.atom
+                for element in written:
+                    words = words_of(positions * element, arch)
+                    written[element] += count_atoms(channels, arch) * words
+    moved = counted.words["activations"], counted.words["weights"], written[1]
+    bound = max(first + counted.cycles, *moved)
     if command.fields.get("accumulate") and results:
-        counted.add("sums", sums)
-    counted.add("results", written)
+        counted.add("sums", written[4])
+    counted.add("results", written[1 if command.fields["requantise"] else 4])
+    return WidthTrial(found, counted, events, first, results, bound)
+
+
+def count_product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """Return the cycles and words of a product; count what it exercises in ``events``."""
+    assert arch.words is not None
+    shape = _shape(command, arch)
+    together = _together(shape, arch)
+    held = _held(shape, together, arch)
+    widths = [held * arch.pe.ow]
+    while widths[-1] > 1:
+        widths.append(widths[-1] // 2)
+    trials = [_count_width(command, shape, together, width, arch) for width in widths]
+    costs = [trial.bound for trial in trials]
+    best = trials[costs.index(min(costs))]
+    found, counted = best.found, best.counted
+    events.update(best.events)
+    events["words: fewer output columns than possible"] += found.width < widths[0]
+    whences = [
+        whence
+        for groups in split_range(shape.groups, together)
+        for _, whence in _blocks(shape, groups, arch)
+    ]
+    _note_product(shape, together, held, whences, found, arch, events)
     return add_lanes_and_tables(
-        counted, first, lane_cycles(command, results, arch), command, arch, events
+        counted, best.first, lane_cycles(command, best.results, arch), command, arch, events
     )
