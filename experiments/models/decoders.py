@@ -214,7 +214,7 @@ def _add_product(net: NetworkBuilder, name: str, source: str, features: tuple[in
 
 
 def _add_rms_norm(net: NetworkBuilder, name: str, source: str, width: int) -> str:
-    """Add x / √(mean(x²) + ε) · gain as the six operators that PyTorch's exporter writes."""
+    """Add x / √(mean(x²) + 1e-5) · gain as the six operators that PyTorch's exporter writes."""
     square = net.node("Pow", f"{name}_square", source, _add_number(net, "two", 2.0))
     axes = net.constant("last_axis", np.array([-1], np.int64))
     mean = net.node("ReduceMean", f"{name}_mean", square, axes, keepdims=1)
