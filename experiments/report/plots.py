@@ -30,7 +30,6 @@ from experiments.report.charts.model import (
     Roofline,
     Scatter,
     Series,
-    SpanChart,
     StepChart,
     shorten_label,
 )
@@ -324,19 +323,6 @@ def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: brief(value, measure.unit)))
 
 
-def draw_spans(axes: Axes, chart: SpanChart) -> None:
-    """Draw a chart of time intervals, with one row for each place."""
-    for row, (name, style) in enumerate(chart.rows):
-        found = [(span.begin, span.cycles) for span in chart.spans if span.row == row]
-        axes.broken_barh(
-            found, (row - 0.4, 0.8), color=style.color, linewidth=0.6, label=plain(name)
-        )
-    axes.set_yticks(range(len(chart.rows)), [plain(name) for name, _ in chart.rows])
-    axes.set_ylim(len(chart.rows) - 0.4, -0.6)
-    axes.set_xlim(0, chart.total)
-    _finish(axes, chart.title, TIME, "", len(chart.rows))
-
-
 def draw_gantt(axes: Axes, chart: Gantt) -> None:
     """Draw a Gantt chart of activities over time, with one row for each unit."""
     places = [name for name, _ in chart.rows]
@@ -421,7 +407,6 @@ def legend_above(axes: Axes, entries: int) -> None:
 _DRAWINGS: dict[type, tuple[Callable[[Any], float], Callable[[Axes, Any], None]]] = {
     BarChart: (bars_height, draw_bars),
     Roofline: (lambda chart: 5.0, draw_roofline),
-    SpanChart: (lambda chart: 2.2, draw_spans),
     Gantt: (lambda chart: 1.4 + 0.4 * len(chart.rows), draw_gantt),
     Scatter: (lambda chart: 5.0, draw_scatter),
     StepChart: (lambda chart: 4.0, draw_steps),

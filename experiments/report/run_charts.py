@@ -24,13 +24,11 @@ from experiments.report.charts.model import (
     WRITTEN,
     BarChart,
     Chart,
-    ChartSpan,
     Gantt,
     Mark,
     MemoryChart,
     Roofline,
     Series,
-    SpanChart,
     StepChart,
     Style,
     UnitActivity,
@@ -81,7 +79,7 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
     return (*first, *charts, *over_time, unit_causes(report))
 
 
-def whole_run(report: RunReport) -> SpanChart | None:
+def whole_run(report: RunReport) -> Gantt | None:
     """Return a chart of when accelerator, CPU and transfers work during an inference.
 
     Returns None if nothing takes time, or if the report is older than this account.
@@ -89,23 +87,16 @@ def whole_run(report: RunReport) -> SpanChart | None:
     found = report.end_to_end
     if found is None or not found.cycles:
         return None
-    spans: list[ChartSpan] = []
-    begin = 0
-    for segment in found.segments:
-        spans.append(
-            ChartSpan(
-                list(PLACES).index(segment.on), begin, segment.cycles, _segment_label(segment)
-            )
-        )
-        begin += segment.cycles
     shares = {"dla": found.dla_cycles, "cpu": found.cpu_cycles, "transfer": found.transfer_cycles}
-    rows = tuple(
+    groups = tuple(
         (f"{name} {found.share(shares[place]):.1%}", style)
         for place, (name, style) in PLACES.items()
     )
-    return SpanChart(
-        "end-to-end", "The whole run, end to end", rows, tuple(spans), found.cycles, _WHOLE_NOTE
+    rows = tuple(
+        (name, tuple(_list_segments(found.segments, place, number)))
+        for number, (place, (name, _)) in enumerate(zip(PLACES, groups, strict=True))
     )
+    return Gantt("end-to-end", "The whole run, end to end", groups, rows, found.cycles, _WHOLE_NOTE)
 
 
 def _segment_label(segment: RunSegment) -> str:
@@ -210,7 +201,7 @@ def units_chart(report: RunReport) -> Gantt | None:
     for place in ("cpu", "transfer"):
         name, style = PLACES[place]
         if any(segment.on == place for segment in segments):
-            rows.append((name, tuple(_list_host_activities(segments, place, len(groups)))))
+            rows.append((name, tuple(_list_segments(segments, place, len(groups)))))
             groups.append((name, style))
     rows += [(unit, tuple(_activities(report, unit, kinds))) for unit in found.units]
     note = (
@@ -231,10 +222,10 @@ def units_chart(report: RunReport) -> Gantt | None:
     )
 
 
-def _list_host_activities(
+def _list_segments(
     segments: Sequence[RunSegment], place: str, group: int
 ) -> Iterator[UnitActivity]:
-    """Yield the activities of ``place``: the CPU, or transfers between CPU and accelerator."""
+    """Yield the segments of a run that take place on the CPU, the accelerator or between them."""
     begin = 0
     for segment in segments:
         end = begin + segment.cycles

@@ -13,7 +13,7 @@ import plotly.graph_objects
 import pytest
 
 from experiments.report.charts.interactive import figure
-from experiments.report.charts.model import BarChart, Gantt, Roofline, SpanChart
+from experiments.report.charts.model import BarChart, Gantt, Roofline
 from experiments.report.html import embed_json
 from experiments.report.run_charts import (
     intensity,
@@ -154,7 +154,7 @@ def test_every_axis_has_a_title_with_its_unit() -> None:
     for chart in run_charts(tiny_run()):
         layout = figure(chart)["layout"]
         axes = (
-            ["xaxis"] if isinstance(chart, BarChart | Gantt | SpanChart) else ["xaxis", "yaxis"]
+            ["xaxis"] if isinstance(chart, BarChart | Gantt) else ["xaxis", "yaxis"]
         )  # bars have names on the other one
         assert all(any(unit in layout[axis]["title"]["text"] for unit in units) for axis in axes), (
             chart.identity
@@ -167,15 +167,16 @@ def test_the_timeline_shows_every_segment_where_it_takes_place() -> None:
     chart = whole_run(report)
     assert whole is not None
     assert chart is not None
-    assert [span.row for span in chart.spans] == [
+    spans = sorted((span for _, row in chart.rows for span in row), key=lambda span: span.begin)
+    assert [span.group for span in spans] == [
         ("dla", "cpu", "transfer").index(part.on) for part in whole.segments
     ]
-    ends = [span.begin + span.cycles for span in chart.spans]
-    assert [span.begin for span in chart.spans] == [0, *ends[:-1]]
+    ends = [span.end for span in spans]
+    assert [span.begin for span in spans] == [0, *ends[:-1]]
     assert ends[-1] == chart.total == whole.cycles
-    drawn = figure(chart)["data"]
-    assert sorted(begin for row in drawn for begin in row["base"]) == [
-        span.begin for span in chart.spans
+    drawn = figure(chart)["rows"]
+    assert sorted(begin for row in drawn for begin in row["begin"]) == [
+        span.begin for span in spans
     ]
     text = Page(run_page(report)).text
     assert (

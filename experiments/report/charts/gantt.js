@@ -99,9 +99,10 @@ function drawTimed(figure) {
   layout.xaxis.range = gantt.range;
   const width = document.getElementById(figure.id).clientWidth - layout.margin.l - layout.margin.r;
   draw(figure.id, figure.rows ? ganttTraces(figure, width) : figure.blocks ? memoryTraces(figure, width) : figure.data, layout);
-  if (!figure.rows) return;
+  const shown = document.getElementById("gantt-range"); // A run without layers has no timeline of the units.
+  if (!figure.rows || !shown) return;
   const [from, to] = gantt.range.map((time) => grouped(Math.round(time)));
-  document.getElementById("gantt-range").textContent = `cycles ${from} to ${to} of ${grouped(figure.total)}`;
+  shown.textContent = `cycles ${from} to ${to} of ${grouped(figure.total)}`;
 }
 
 // Show these cycles in all charts over time, as near as the run has them.

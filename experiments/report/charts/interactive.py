@@ -19,7 +19,6 @@ from experiments.report.charts.model import (
     MemoryChart,
     Roofline,
     Series,
-    SpanChart,
     StepChart,
     Style,
     shorten_label,
@@ -268,41 +267,6 @@ def _plain_line(name: str, across: list[float], up: list[float], dash: str) -> d
     }
 
 
-def _spans(chart: SpanChart) -> Figure:
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "width": 0.8,
-            "name": escape_html(name),
-            "base": [span.begin for span in chart.spans if span.row == row],
-            "x": [span.cycles for span in chart.spans if span.row == row],
-            "y": [row for span in chart.spans if span.row == row],
-            "hovertext": [escape_html(span.label) for span in chart.spans if span.row == row],
-            "hovertemplate": "%{hovertext}<br>%{customdata:,} cycles from %{base:,} "
-            "on<extra></extra>",
-            "customdata": [span.cycles for span in chart.spans if span.row == row],
-            "marker": {"color": style.color, "line": {"color": style.color, "width": 1}},
-        }
-        for row, (name, style) in enumerate(chart.rows)
-    ]
-    names = [escape_html(name) for name, _ in chart.rows]
-    horizontal = {
-        "title": axis_title(TIME),
-        "range": [0, chart.total],
-        "tickformat": "~s",
-    }
-    vertical = {
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": names,
-        "showgrid": False,
-    }
-    vertical["range"] = [len(names) - 0.4, -0.6]
-    arranged = layout(horizontal, vertical, 140) | {"barmode": "overlay", "showlegend": False}
-    return {"data": data, "layout": arranged}
-
-
 def _gantt(chart: Gantt) -> Figure:
     """Return a Gantt chart's axes, and its activities as columns of numbers.
 
@@ -386,7 +350,6 @@ def round_value(value: float) -> float:
 
 _MAKERS: dict[type, Callable[[Any], Figure]] = {
     BarChart: _bars,
-    SpanChart: _spans,
     Gantt: _gantt,
     Roofline: _roofline,
     StepChart: _steps,

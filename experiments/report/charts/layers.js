@@ -200,7 +200,7 @@ if (DATA.layers.length) {
   update();
   addTable();
 }
-const timeline = DATA.figures.find((figure) => figure.rows);
+const timeline = DATA.figures.find((figure) => figure.id === "unit-timeline");
 if (timeline) addGanttTools(timeline);
 redraws.push(drawAll);
 whenDrawable(() => {

@@ -231,28 +231,6 @@ class StepChart:
 
 
 @dataclass(frozen=True)
-class ChartSpan:
-    """Interval in a chart over time: row, first cycle, number of cycles and label."""
-
-    row: int
-    begin: int
-    cycles: int
-    label: str
-
-
-@dataclass(frozen=True)
-class SpanChart:
-    """Chart of intervals over time, with one row for each place such as the CPU."""
-
-    identity: str
-    title: str
-    rows: tuple[tuple[str, Style], ...]
-    spans: tuple[ChartSpan, ...]
-    total: int
-    note: str
-
-
-@dataclass(frozen=True)
 class UnitActivity:
     """Activity of a unit between two points in time, for a Gantt chart.
 
@@ -301,7 +279,7 @@ class MemoryChart:
     note: str
 
 
-Chart = BarChart | Roofline | StepChart | SpanChart | Gantt | MemoryChart
+Chart = BarChart | Roofline | StepChart | Gantt | MemoryChart
 """Charts that pages and images draw."""
 
 
