@@ -29,6 +29,7 @@ from byoc.decoding.decoding import (
     quantise_decoder,
 )
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
+from byoc.frontend.onnx.rewriting.form import widen
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.host.sessions import PartSession, estimate_cycles, opener
 from byoc.package.package import Package
@@ -207,7 +208,7 @@ def _open_decoder(wanted: GenerateRequest) -> tuple[str, CachedDecoder]:
         given = model if isinstance(model, ModelProto) else str(model)
         builtin = MODELS.get(given) if isinstance(given, str) else None
         name, opened, _ = open_model(given, builtin, wanted.seed)
-    return name, find_decoder(fix_inputs(opened, wanted.fixed or {}, {}), name)
+    return name, find_decoder(widen(fix_inputs(opened, wanted.fixed or {}, {})), name)
 
 
 def _read_prompt(wanted: GenerateRequest, decoder: CachedDecoder) -> tuple[int, ...]:

@@ -145,6 +145,13 @@ def test_exports_with_other_names_and_a_free_batch_run(tmp_path: Path) -> None:
     assert (found.prompt, found.different, found.mismatches) == ((3, 49, 0), 0, 0)
 
 
+def test_a_decoder_in_half_precision_runs_in_float32() -> None:
+    convert = pytest.importorskip("onnxruntime.transformers.float16").convert_float_to_float16
+    model = convert(DECODERS[SMALL[0]][1](0), keep_io_types=False, disable_shape_infer=True)
+    found = dla.generate(model, prompt_tokens=4, tokens=3)
+    assert (found.different, found.mismatches) == (0, 0)
+
+
 def test_the_command_prints_counts_and_writes_json_and_csv(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
