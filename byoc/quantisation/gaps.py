@@ -168,8 +168,13 @@ def _connect(nodes: list[NodeProto]) -> list[list[NodeProto]]:
     parts: dict[str, list[NodeProto]] = {}
     for node in nodes:
         joined = {id(part): part for name in node.input if (part := parts.get(name)) is not None}
-        whole = [each for part in joined.values() for each in part] + [node]
-        parts |= {name: whole for each in whole for name in each.output}
+        largest = max(joined.values(), key=len, default=list[NodeProto]())
+        for part in joined.values():
+            if part is not largest:
+                largest += part
+                parts |= {name: largest for each in part for name in each.output}
+        largest.append(node)
+        parts |= dict.fromkeys(node.output, largest)
     return list({id(part): part for part in parts.values()}.values())
 
 
@@ -195,7 +200,8 @@ def _choose(model: ModelProto, floats: _Floats) -> set[str]:
         ]
         if not found:
             return chosen
-        waiting = [part for part in waiting if part not in found]
+        taken = set(map(id, found))
+        waiting = [part for part in waiting if id(part) not in taken]
         for node in (node for part in found for node in part):
             chosen.add(node.name)
             before.update(name for name in node.input if name not in floats.constants)

@@ -175,8 +175,9 @@ def test_what_cannot_be_integer_says_why() -> None:
 
 def test_wide_and_several_scales_stay_float() -> None:
     builder = ModelBuilder()
-    wide = builder.quantize(builder.input("wide", (1, 4)), 0.1, 0, "int16")
-    builder.output(builder.dequantize(wide, 0.1, 0, "int16", result="y"))
+    builder.output(builder.quantize(builder.input("wide", (1, 4)), 0.1, 0, "int16"), "int16")
+    stored = builder.input("stored", (1, 4), "int16")
+    builder.output(builder.dequantize(stored, 0.1, 0, "int16", result="y"))
     rows = builder.quantize(builder.input("rows", (2, 2)), [0.1, 0.2], [0, 0], result="q")
     builder.output(builder.dequantize(rows, [0.1, 0.2], [0, 0], result="z"))
     found = _reasons(builder.model())
