@@ -253,9 +253,9 @@ def _find_given_scales(model: ModelProto, floats: _Floats) -> dict[str, GivenSca
     arrays = ConstantArrays(model.graph, lambda tensor: True)
     found: dict[str, GivenScale] = {}
     for node in model.graph.node:
-        if node.op_type not in BOUNDARIES or node.output[0] in floats.constants:
-            continue
         integers = (node.output if node.op_type == QUANTIZE else node.input)[0]
+        if node.op_type not in BOUNDARIES or integers not in floats.tensors:
+            continue
         dtype = np.dtype(floats.tensors[integers][1])
         scale = arrays.get(node.input[1])
         zero = arrays.get("".join(node.input[2:]), np.zeros((), dtype))

@@ -146,6 +146,15 @@ _GIVEN: Mapping[
 ] = {
     "Mod": (21, {"x": (4, 5)}, {"y": np.array(1.5, np.float32)}, {"fmod": 1}),
     "FusedGemm": (21, {"A": (4, 5)}, {"B": np.eye(5, 3, dtype=np.float32)}, {"activation": "Relu"}),
+    "MatMulNBits": (
+        21,
+        {"A": (4, 16)},
+        {
+            "B": np.arange(40, dtype=np.uint8).reshape(5, 1, 8) * 6,
+            "scales": np.linspace(0.1, 0.2, 5, dtype=np.float32),
+        },
+        {"K": 16, "N": 5, "bits": 4, "block_size": 16},
+    ),
     "NhwcMaxPool": (21, {"x": (1, 6, 6, 4)}, {}, {"kernel_shape": [2, 2]}),
     "SimplifiedLayerNormalization": (
         21,

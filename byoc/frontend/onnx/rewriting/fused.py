@@ -142,7 +142,8 @@ def _write_packed_product(w: NodeWriter) -> bool:
     arrays = w.graph.constants
     if w.input(4) or any(name and name not in arrays for name in w.node.input[1:4]):
         return False
-    columns, depth, bits, block = (int(w.options[key]) for key in ("N", "K", "bits", "block_size"))
+    columns, depth, block = (int(w.options[key]) for key in ("N", "K", "block_size"))
+    bits = int(w.options.get("bits", 4))
     blocks = -(-depth // block)
     integers = _unpack(arrays[w.input(1)].reshape(columns, -1), bits)[:, : blocks * block]
     scales = arrays[w.input(2)].astype(np.float32).reshape(columns, blocks, 1)
