@@ -158,6 +158,11 @@ def generate_requested(wanted: GenerateRequest) -> Generation:
     Raises InputError for a network without a cache, and for a prompt that does not fit it.
     """
     hardware = hardware_of(wanted)
+    if hardware.arch.numerics != "onnxruntime":
+        raise InputError(
+            f"numerics is {hardware.arch.numerics}, and ONNX Runtime, which checks every token, "
+            "rounds otherwise; use --set numerics=onnxruntime"
+        )
     name, decoder = _open_decoder(wanted)
     prompt = _read_prompt(wanted, decoder)
     lengths = _list_lengths(wanted, decoder, len(prompt))

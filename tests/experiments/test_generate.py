@@ -193,6 +193,7 @@ BAD = {
     "negative": (_small, {"prompt": [-1], "tokens": 1}, "token -1 at 0 is no word"),
     "short": (_small, {"prompt": [1], "prompt_tokens": 2}, "has 1 tokens"),
     "prefill": (_small, {"prompt_tokens": 2, "tokens": 1, "prefill": (3,)}, "give 1 to 2"),
+    "numerics": (_small, {"settings": {"numerics": "fixed"}}, "numerics is fixed"),
     "zero": (_small, {"tokens": 0}, "tokens is 0; it is 1 or more"),
     "fixed shape": (lambda: dla.MODELS["gpt2-1"].build(0), {}, "has 0 free axes behind its batch"),
 }
