@@ -340,8 +340,9 @@ def network_batch(
     state = network.package.graph.initial_state
     if steps is not None and not state:
         raise InputError(
-            f"{network.name}: it has no state, so that its steps are independent; name the inputs "
-            "and outputs that are state with --state INPUT=OUTPUT, or leave --steps out"
+            f"{network.name}: it has no state that passes between inferences (that of a fused LSTM "
+            "or SVDF restarts with each); name inputs and outputs that are state with --state "
+            "INPUT=OUTPUT, or leave --steps out"
         )
     file = Path(inputs) if isinstance(inputs, str | Path) else None
     if steps is not None and file is not None and file.suffix.lower() in (".npy", ".npz"):
