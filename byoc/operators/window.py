@@ -146,11 +146,10 @@ class WindowOperator(Operator):
     def cut_columns(self) -> tuple[Operator, ...]:
         """Return two operations on copies of the columns that each half of the result reads.
 
-        The result is copied from them. It is empty if a half reads only padding, and for windows
-        and strides of several columns.
+        The result is copied from them. It is empty if a half reads only padding.
         """
         width = self.output.shape[2]
-        if width == 1 or self.window[1] * self.strides[1] > 1 or self.output.dtype != "int8":
+        if width == 1 or self.output.dtype != "int8":
             return ()
         spans = (0, width // 2), (width // 2, width)
         parts = [self._compute_columns(*span) for span in spans]

@@ -24,6 +24,10 @@ CONVOLUTIONS: dict[str, Window] = {
     "one column wide": {"kernel": (3, 1), "pads": (1, 0, 1, 0)},
     "depthwise": {"kernel": (3, 1), "pads": (1, 0, 1, 0), "group": CHANNELS},
     "grouped": {"kernel": (2, 1), "pads": (0, 0, 1, 0), "group": 3},
+    "three columns wide": {"kernel": (3, 3), "pads": (1, 1, 1, 1)},
+    "strides and dilations": {
+        "kernel": (2, 3), "pads": (0, 3, 1, 2), "strides": (1, 2), "dilations": (1, 2)
+    },
 }  # fmt: skip
 POOLS: dict[str, Window] = {
     "MaxPool": {"kernel": (3, 1), "pads": (1, 0, 1, 0), "strides": (2, 1)},
@@ -49,11 +53,12 @@ def convolve(window: Window, *, twice: bool = False) -> Package:
     return import_model(builder.model())
 
 
-def pool(kind: str) -> Package:
-    """Return a pool of an image with wide rows."""
+def pool(kind: str, columns: int) -> Package:
+    """Return a pool of an image with wide rows; its window is ``columns`` wide."""
     builder = ModelBuilder()
     real = builder.dequantize(builder.input("x", (1, CHANNELS, 4, WIDTH), "int8"), 0.05, 3)
     others = {("kernel_shape" if key == "kernel" else key): one for key, one in POOLS[kind].items()}
+    others["kernel_shape"] = others["kernel_shape"][0], columns
     builder.output(builder.quantize(builder.node(kind, real, **others), 0.05, 3), "int8")
     return import_model(builder.model())
 
@@ -78,9 +83,10 @@ def test_a_convolution_of_wide_rows(window: str) -> None:
     check(convolve(CONVOLUTIONS[window]))
 
 
+@pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("kind", POOLS)
-def test_a_pool_of_wide_rows(kind: str) -> None:
-    check(pool(kind))
+def test_a_pool_of_wide_rows(kind: str, columns: int) -> None:
+    check(pool(kind, columns))
 
 
 def test_two_convolutions_of_wide_rows() -> None:
