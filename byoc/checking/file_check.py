@@ -119,7 +119,8 @@ def draw_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tenso
         for name, array in feed.items():
             if array.dtype.kind in "biu" and not array.any():
                 drawn[name] = generator.integers(0, 2, array.shape).astype(array.dtype)
-            elif array.dtype.kind in "iu" and (array == 1).all():  # a mask that keeps something
+            elif array.ndim and array.dtype.kind in "iu" and (array == 1).all():
+                # a mask that keeps something
                 drawn[name] = generator.integers(0, 2, array.shape).astype(array.dtype)
                 drawn[name][..., :1] = 1
             elif number and name in ranges:

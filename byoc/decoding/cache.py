@@ -13,6 +13,7 @@ from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dt
 
 from byoc.frontend.onnx.reading import rows_to_choose
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fix_inputs
+from byoc.operators.onnx_view import CONCAT, IDENTITY
 from byoc.runtimes.protobuf import add_tensor, copy_model
 from isa.errors import InputError
 
@@ -169,7 +170,7 @@ def _find_pairs(
                 "the positions of the past"
             )
         maker = producers.get(present)
-        joined = maker is not None and maker.op_type == "Concat" and list(maker.input[:1]) == [past]
+        joined = maker is not None and maker.op_type == CONCAT and list(maker.input[:1]) == [past]
         if maker is None or not joined or len(maker.input) != 2:
             raise InputError(
                 f"output '{present}' is not '{past}' with new positions behind it (a Concat); "
@@ -190,4 +191,4 @@ def _drop_past(graph: GraphProto, pairs: Sequence[CachePair]) -> None:
         add_tensor(graph, pair.past, np.zeros(pair.shape, np.float32))
     for node in graph.node:
         if node.output[:1] and node.output[0] in presents:
-            node.CopyFrom(make_node("Identity", node.input[1:2], node.output, name=node.name))
+            node.CopyFrom(make_node(IDENTITY, node.input[1:2], node.output, name=node.name))

@@ -22,7 +22,8 @@ from pydantic import ConfigDict, Field
 
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.tflite.file import TfliteModel
-from byoc.graph import Graph, Node
+from byoc.graph import Graph
+from byoc.operators.host_steps import LOOKUPS, count_scalar_steps
 from byoc.package.package import KNOWN, Count, Model, Package
 from byoc.partitioning.partition import HostPart
 from byoc.runtimes.litert import Resolver
@@ -196,38 +197,16 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
     total = 0
     for node in part.nodes:
         moved = sum(_nbytes(graph, name) for name in (*node.inputs, *node.outputs))
-        if node.op_type in _LOOKUPS and not node.integer:
+        if node.op_type in LOOKUPS and not node.integer:
             table = _nbytes(graph, node.inputs[0]) if len(node.inputs) > 1 else 0
             moved += _nbytes(graph, node.outputs[0]) - table  # the CPU reads what it writes
         total += math.ceil(
             cost.cycles_per_node
             + node.macs / cost.macs_per_cycle
             + moved / cost.bytes_per_cycle
-            + _count_steps(graph, node)
+            + count_scalar_steps(graph, node)
         )
     return total
-
-
-SAMPLES_PER_CYCLE = 8
-"""Elements of an image that the CPU weighs and adds in a cycle."""
-_LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND"})
-
-
-def _count_steps(graph: Graph, node: Node) -> int:
-    """Return the scalar operations of a node that are neither MACs nor copies."""
-    values = [graph.values[name] for name in (*node.inputs[:1], *node.outputs[:1]) if name]
-    if len(values) < 2 or any(value.open for value in values):
-        return 0
-    data, result = values
-    size = data.elements
-    if node.op_type == "TopK":
-        return size * max(1, math.ceil(math.log2(result.shape[-1] + 1)))
-    if node.op_type == "GridSample":
-        taps = {"nearest": 1, "cubic": 4}.get(str(node.attributes.get("mode")), 2)
-        return result.elements * int(taps ** (len(data.shape) - 2)) // SAMPLES_PER_CYCLE
-    if node.op_type == "NonMaxSuppression":
-        return size * data.shape[1]
-    return size if node.op_type in ("CumSum", "ScatterElements", "ScatterND") else 0
 
 
 def _nbytes(graph: Graph, name: str) -> int:

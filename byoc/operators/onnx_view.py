@@ -19,6 +19,11 @@ from isa.errors import InputError
 
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
+ADD = "Add"
+CLIP = "Clip"
+CONCAT = "Concat"
+CONSTANT_NODE = "Constant"
+IDENTITY = "Identity"
 BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})
 """Operators between integers and real numbers.
 

@@ -17,7 +17,8 @@ from byoc.frontend.onnx.importer import count_macs, import_graph
 from byoc.frontend.onnx.reading import build_view, list_captured_names
 from byoc.frontend.onnx.rewriting.form import convert_opset, name_nodes
 from byoc.frontend.onnx.rewriting.shapes import tensor_types
-from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
+from byoc.frontend.onnx.units import NOT_QUANTISED
+from byoc.operators.onnx_view import BOUNDARIES, CLIP, CONSTANT_NODE, DEQUANTIZE, QUANTIZE
 from byoc.package.package import QuantisedTensors
 from byoc.quantisation.calibrate import Feeds, Ranges
 from byoc.quantisation.quantize import GivenScale
@@ -109,13 +110,15 @@ class _Floats:
     """Nodes that compute with float tensors, apart from constants and quantisations.
 
     ``tensors`` are shape and type of every tensor, ``constants`` the names of all constant ones.
-    ``products`` are the names of nodes with multiply-accumulates.
+    ``products`` are the names of nodes with multiply-accumulates, ``partly`` those of nodes with an
+    operand that the file does not quantise.
     """
 
     nodes: list[NodeProto]
     tensors: Mapping[str, tuple[tuple[int, ...], str]]
     constants: set[str]
     products: set[str]
+    partly: set[str]
 
 
 def find_gaps(model: ModelProto) -> Gaps | None:
@@ -142,9 +145,12 @@ def _find_floats(model: ModelProto) -> _Floats:
     view = build_view(model, tensors)
     constants = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if all(name in constants for name in _reads(node) if name) and node.input:
+        fixed = all(name in constants for name in _reads(node) if name)
+        if node.op_type == CONSTANT_NODE or (node.input and fixed):
             constants.update(node.output)
-    units = {name for node in import_graph(model).nodes if node.integer for name in node.onnx_nodes}
+    imported = import_graph(model).nodes
+    units = {name for node in imported if node.integer for name in node.onnx_nodes}
+    partly = {name for node in imported if NOT_QUANTISED in node.remark for name in node.onnx_nodes}
     nodes = list[NodeProto]()
     made = set[str]()
     for node in model.graph.node:
@@ -156,7 +162,7 @@ def _find_floats(model: ModelProto) -> _Floats:
             made.update(node.output)
     computed = {node.name for node in nodes}
     products = {n.name for n in view.nodes if n.name in computed and count_macs(view, n)}
-    return _Floats(nodes, tensors, constants, products)
+    return _Floats(nodes, tensors, constants, products, partly)
 
 
 def _reads(node: NodeProto) -> list[str]:
@@ -181,12 +187,19 @@ def _connect(nodes: list[NodeProto]) -> list[list[NodeProto]]:
 def _choose(model: ModelProto, floats: _Floats) -> set[str]:
     """Return the names of the nodes in parts with a product, or between quantised tensors.
 
-    Tensors that another such part reads are quantised too.
+    Tensors that another such part reads are quantised too. A single node without a product stays as
+    it is if the file quantises all its tensors: it is a quantised operator that no rule covers.
     """
     before = {node.output[0] for node in model.graph.node if node.op_type == DEQUANTIZE}
     after = {node.input[0] for node in model.graph.node if node.op_type == QUANTIZE}
     before.difference_update(floats.constants)
-    waiting = _connect(floats.nodes)
+    waiting = [
+        part
+        for part in _connect(floats.nodes)
+        if len(part) > 1
+        or part[0].name in floats.products | floats.partly
+        or after.isdisjoint(part[0].output)
+    ]
     chosen = set[str]()
     while True:
         found = [
@@ -294,7 +307,7 @@ def drop_rounding(model: ModelProto) -> ModelProto:
             ends = (np.array([limits.min, limits.max]) - float(arrays[zero].item())) * arrays[scale]
             names = (make_unused_name(f"{node.output[0]}_{end}", taken) for end in ("low", "high"))
             made = zip(names, ends.astype(np.float32), strict=True)
-            node.op_type = "Clip"
+            node.op_type = CLIP
             node.input[:] = [source, *(add_tensor(result.graph, *pair) for pair in made)]
             del node.attribute[:]
         kept = [item for item in node.attribute if item.name != "accuracy_level"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import ModelProto
 
+from byoc.operators.onnx_view import ADD
 from byoc.quantisation.calibrate import Ranges, share_ranges
 from byoc.runtimes.protobuf import ConstantArrays, copy_model, is_float32, shapes_of
 
@@ -25,7 +26,7 @@ def drop_zero_masks(model: ModelProto) -> ModelProto:
     for node in graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = renamed.get(name, name)
-        if node.op_type == "Add" and node.output[0] not in shown:
+        if node.op_type == ADD and node.output[0] not in shown:
             zeros = [name for name in node.input if name in constants and not constants[name].any()]
             others = [name for name in node.input if name not in zeros]
             if len(others) == 1 and shapes[others[0]] == shapes[node.output[0]]:

@@ -216,6 +216,8 @@ def test_an_estimate_is_near_what_the_engine_takes(
         for tiling in tuple(
             list_buffered(geometry, arch, everything, arch.sram_bytes, fitting[number])
         )[-1:]:
+            earlier = len(found)
             cycles = measured(LAYERS[name], arch, tiling)
-            assert cycles is None or abs(found[-1] - cycles) < NEAR * cycles, tiling
+            if cycles is not None:  # the schedule is the shortest of those that were estimated
+                assert abs(min(found[earlier:]) - cycles) < NEAR * cycles, tiling
     assert len(found) > DRAWS // 4

@@ -206,9 +206,7 @@ def test_results_that_others_read_are_made_and_the_rest_is_not() -> None:
     assert compare(package, _every((4, 64), "int8"), V4).mismatches == 0
 
 
-@pytest.mark.parametrize(
-    "kind", ["columns", "broadcast", "float result", "two tensors", "two quantisations"]
-)
+@pytest.mark.parametrize("kind", ["columns", "broadcast", "two tensors", "two quantisations"])
 def test_what_is_no_function_of_one_value_is_none(kind: str) -> None:
     builder = Chain()
     x = builder.dequantize(builder.input("x", (1, 3, 4, 4), "int8"), 0.05, 3)
@@ -216,9 +214,6 @@ def test_what_is_no_function_of_one_value_is_none(kind: str) -> None:
         y = builder.node("Mul", x, builder.constant(np.ones(4), "float32"))
     elif kind == "broadcast":
         y = builder.node("Mul", x, builder.constant(np.ones((2, 1, 1, 1)), "float32"))
-    elif kind == "float result":
-        y = builder.node("Exp", x, result="e")
-        builder.output("e")
     elif kind == "two tensors":
         other = builder.dequantize(builder.input("z", (1, 3, 4, 4), "int8"), 0.05, 3)
         y = builder.node("Mul", x, other)

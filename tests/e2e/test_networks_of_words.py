@@ -91,18 +91,15 @@ def test_networks_are_exact(name: str, machine: str) -> None:
     _exact(name, machine)
 
 
-def test_what_does_not_fit_runs_on_the_cpu() -> None:
-    """A convolution that does not fit runs on the CPU.
-
-    It is not split along its channels, because v5 has no instruction that adds the partial sums.
-    """
+def test_a_convolution_with_rows_larger_than_the_scratchpad_is_cut_into_columns() -> None:
+    """It is not cut along its channels, because v5 has no instruction that adds partial sums."""
     arch = Arch(isa="v5", pe=PeArray(ic=32, oc=32), sram_bytes=32 << 10, sram_banks=4)
     net = NetworkBuilder("large", "image", (1, 32, 4, 512), 0)
     model = net.model(net.layer("large", "image", (32, 8), 3), (1, 8, 4, 512))
     sample = {"image": np.random.default_rng(0).standard_normal((1, 32, 4, 512), np.float32)}
     found = compare(import_model(model, "large", calibration=iter([sample])), sample, arch)
     assert found.mismatches == 0
-    assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"cpu"}
+    assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"dla"}
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_every_heading_and_label_of_a_run_has_an_entry() -> None:
     words = {*KINDS, *CAUSES, *UNITS, *HEADINGS.values(), "total", "end to end"}
     for report in everything():
         words |= {*words_of(report_tables(report)), *words_of(screen(report))} - {""}
-    assert {"weights", "limit", "util.", "~µJ", "groups", "flash", "system SRAM", "bus"} <= words
+    assert {"weights", "limit", "util.", "~µJ", "flash", "system SRAM", "bus"} <= words
     assert {"hardware", "with conversions", "input", "CPU", "energy (estimate)"} <= words
     assert sorted(word for word in words if find_term(word) is None) == []
 
