@@ -17,8 +17,8 @@ from byoc.frontend.onnx.importer import count_macs, import_graph
 from byoc.frontend.onnx.reading import build_view, list_captured_names
 from byoc.frontend.onnx.rewriting.form import convert_opset, name_nodes
 from byoc.frontend.onnx.rewriting.shapes import tensor_types
-from byoc.frontend.onnx.units import NOT_QUANTISED
 from byoc.operators.onnx_view import BOUNDARIES, CLIP, CONSTANT_NODE, DEQUANTIZE, QUANTIZE
+from byoc.operators.registry import load_installed_families
 from byoc.package.package import QuantisedTensors
 from byoc.quantisation.calibrate import Feeds, Ranges
 from byoc.quantisation.quantize import GivenScale
@@ -110,15 +110,13 @@ class _Floats:
     """Nodes that compute with float tensors, apart from constants and quantisations.
 
     ``tensors`` are shape and type of every tensor, ``constants`` the names of all constant ones.
-    ``products`` are the names of nodes with multiply-accumulates, ``partly`` those of nodes with an
-    operand that the file does not quantise.
+    ``products`` are the names of nodes with multiply-accumulates.
     """
 
     nodes: list[NodeProto]
     tensors: Mapping[str, tuple[tuple[int, ...], str]]
     constants: set[str]
     products: set[str]
-    partly: set[str]
 
 
 def find_gaps(model: ModelProto) -> Gaps | None:
@@ -148,9 +146,7 @@ def _find_floats(model: ModelProto) -> _Floats:
         fixed = all(name in constants for name in _reads(node) if name)
         if node.op_type == CONSTANT_NODE or (node.input and fixed):
             constants.update(node.output)
-    imported = import_graph(model).nodes
-    units = {name for node in imported if node.integer for name in node.onnx_nodes}
-    partly = {name for node in imported if NOT_QUANTISED in node.remark for name in node.onnx_nodes}
+    units = {name for node in import_graph(model).nodes if node.integer for name in node.onnx_nodes}
     nodes = list[NodeProto]()
     made = set[str]()
     for node in model.graph.node:
@@ -162,7 +158,7 @@ def _find_floats(model: ModelProto) -> _Floats:
             made.update(node.output)
     computed = {node.name for node in nodes}
     products = {n.name for n in view.nodes if n.name in computed and count_macs(view, n)}
-    return _Floats(nodes, tensors, constants, products, partly)
+    return _Floats(nodes, tensors, constants, products)
 
 
 def _reads(node: NodeProto) -> list[str]:
@@ -190,15 +186,16 @@ def _choose(model: ModelProto, floats: _Floats) -> set[str]:
     Tensors that another such part reads are quantised too. A single node without a product stays as
     it is if the file quantises all its tensors: it is a quantised operator that no rule covers.
     """
-    before = {node.output[0] for node in model.graph.node if node.op_type == DEQUANTIZE}
+    dequantised = {node.output[0] for node in model.graph.node if node.op_type == DEQUANTIZE}
     after = {node.input[0] for node in model.graph.node if node.op_type == QUANTIZE}
-    before.difference_update(floats.constants)
+    before = dequantised - floats.constants
     waiting = [
         part
         for part in _connect(floats.nodes)
         if len(part) > 1
-        or part[0].name in floats.products | floats.partly
+        or part[0].name in floats.products
         or after.isdisjoint(part[0].output)
+        or not dequantised.issuperset(_list_operands(part[0]))
     ]
     chosen = set[str]()
     while True:
@@ -218,6 +215,12 @@ def _choose(model: ModelProto, floats: _Floats) -> set[str]:
         for node in (node for part in found for node in part):
             chosen.add(node.name)
             before.update(name for name in node.input if name not in floats.constants)
+
+
+def _list_operands(node: NodeProto) -> list[str]:
+    """Return the inputs that a quantised operator has in integers; none for an unknown operator."""
+    form = load_installed_families().forms.get(node.op_type)
+    return [] if form is None else [name for name in node.input[: form[1].operands] if name]
 
 
 def _cut(model: ModelProto, chosen: Collection[str], floats: _Floats) -> ModelProto:
