@@ -249,6 +249,22 @@ def test_names_of_state() -> None:
     assert find_state(model, {"x": "stateN"})["x"] == "stateN"
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [(("image", "scale"), ("image_out",)), (("state",), ("stateN",)), (("h", "x"), ("y",))],
+)
+def test_tensors_that_are_not_named_as_state_are_not_state(
+    inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> None:
+    """A network with state has another input, too."""
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in names]
+        for names in (inputs, outputs)
+    ]
+    node = helper.make_node("Relu", inputs[:1], outputs)
+    assert find_state(helper.make_model(helper.make_graph([node], "g", *ends)), {}) == {}
+
+
 def test_pairs_that_do_not_fit_are_refused(capsys: Capture) -> None:
     onnx.save(elman(), "net.onnx")
     for pair, reason in {

@@ -20,7 +20,14 @@ _WORDS = (
     (r"$", ("N", "n", "_n", "_out", "_new", "_next", "Out", "_updated")),
     (r"^", ("new_", "next_", "out_", "updated_", "present_")),
 )
-"""Parts of an input's name, and what the output's name has instead."""
+"""Parts of an input's name, and what the output's name has instead.
+
+The last two only add a word, which other outputs have too: ``image_out`` is no state.
+"""
+_NAMES_STATE = re.compile(
+    r"state|hidden|cell|cache|mem|buf|past|prev|old|(^|[_.])[hc]\d*([_.]|$)", re.IGNORECASE
+)
+"""Names of inputs that are state if the name of an output adds a word."""
 
 
 def find_state(model: ModelProto, given: Mapping[str, str]) -> dict[str, str]:
@@ -28,7 +35,7 @@ def find_state(model: ModelProto, given: Mapping[str, str]) -> dict[str, str]:
 
     The result maps inputs to outputs. An output found by name has the name of its input but for a
     usual part, such as ``h`` and ``hn`` or ``cache_in`` and ``cache_out``, and its shape and type.
-    Raises InputError for a pair without such an input and output.
+    A model's only input is no state. Raises InputError for a pair without such an input and output.
     """
     inputs = {value.name: _form(value) for value in model.graph.input}
     outputs = {value.name: _form(value) for value in model.graph.output}
@@ -45,10 +52,13 @@ def find_state(model: ModelProto, given: Mapping[str, str]) -> dict[str, str]:
                 f"output {list(outputs[result][1])}, or their types differ; give a pair of one form"
             )
     found = dict(given)
-    for source, form in inputs.items():
+    for source, form in inputs.items() if len(inputs) > 1 else ():
+        if source in found or min(form[1], default=1) <= 0:
+            continue
         names = [name for name in _outputs_of(source) if outputs.get(name) == form]
-        if source not in found and names and min(form[1], default=1) > 0:
-            found[source] = next((n for n in names if n not in found.values()), names[0])
+        free = [name for name in names if name not in found.values()]
+        if free:
+            found[source] = free[0]
     return {name: found[name] for name in inputs if name in found}
 
 
@@ -78,7 +88,7 @@ def _outputs_of(name: str) -> Iterator[str]:
     """Yield the usual names of the output for a state input."""
     if name.startswith("past_key_values"):
         yield name.replace("past_key_values", "present", 1)
-    for pattern, words in _WORDS:
+    for pattern, words in _WORDS if _NAMES_STATE.search(name) else _WORDS[:-2]:
         for word in words:
             made = re.sub(pattern, word, name, count=1)
             if made != name:
