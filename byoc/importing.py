@@ -78,7 +78,7 @@ Reference = Callable[[Sequence[Feeds]], Outputs | None]
 
 
 class ConvertedModel(NamedTuple):
-    """ONNX model that was made from a file of another format, and what runs that file."""
+    """ONNX model converted from a file of another format, and the function that runs the file."""
 
     model: ModelProto
     reference: Reference

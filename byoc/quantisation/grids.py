@@ -10,7 +10,10 @@ GRID = 1e-3
 
 
 def find_step(row: NDArray[np.float32], otherwise: np.float32) -> np.float32:
-    """Return the largest step of which all numbers are multiples up to 128, or ``otherwise``."""
+    """Return the largest step that divides each number of a row into at most 128 whole steps.
+
+    Returns ``otherwise`` if there is no such step.
+    """
     top = row[np.abs(row).argmax()].astype(np.float64)
     counts = np.arange(1, 129 if top < 0 else 128)
     found = abs(top) / counts if top else np.empty(0)

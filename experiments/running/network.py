@@ -232,7 +232,7 @@ def _is_quantised_tflite(path: Path) -> bool:
 def open_model(
     model: str | ModelProto, builtin: BuiltinModel | None, seed: int
 ) -> tuple[str, ModelProto, Reference | None]:
-    """Return a model's name, the ONNX model, and what runs the file that it was made from.
+    """Return a model's name, its ONNX form, and the function that runs a converted file.
 
     Raises InputError for an unknown name, a built-in decoder, and an invalid file or model.
     """
