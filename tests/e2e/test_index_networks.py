@@ -120,6 +120,32 @@ def test_if_with_a_branch_of_another_shape_stays_on_the_cpu() -> None:
     assert "computed at run time" in str(reasons[0])
 
 
+def test_if_that_guards_a_division_is_not_computed_both_ways() -> None:
+    """The quotient is infinite where the file takes the other branch, also in calibration."""
+    w = IndexNetwork()
+    a, b = w.input("a", (1, 8)), w.input("b", (1, 8))
+    condition = w.add("Greater", w.add("ReduceMax", b, keepdims=0), w.constant(0.0))
+    bodies = []
+    for number, (op_type, operands) in enumerate((("Div", (a, b)), ("Relu", (a,)))):
+        body = IndexNetwork()
+        body.start(100 * (number + 1))
+        y = body.add(op_type, *operands)
+        result = onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, [1, 8])
+        bodies.append(onnx.helper.make_graph(body.nodes, f"b{number}", [], [result], []))
+    y = w.add("If", condition, then_branch=bodies[0], else_branch=bodies[1])
+    model = w.model(w.add("MatMul", y, w.constant(np.eye(8, 4))))
+    random = np.random.default_rng(2)
+    feeds: list[Tensors] = [
+        {"a": random.normal(0, 1, (1, 8)).astype(np.float32), "b": np.full((1, 8), b, np.float32)}
+        for b in (0.5, 0.0, 2.0)
+    ]
+    package = import_model(model, calibration=iter(feeds))
+    for feed in feeds:
+        assert compare(package, feed, MACHINE).mismatches == 0
+        (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
+        assert np.abs(one - other).max() < 0.05 * np.abs(one).max()
+
+
 @pytest.mark.parametrize("name", ["graph-network", "mixture-of-experts"])
 def test_few_rows_and_gates_take_one_region(name: str) -> None:
     model = NETWORKS[name]()

@@ -337,7 +337,8 @@ def select_branches(model: ModelProto) -> ModelProto:
     """Compute both branches of an If with a run-time condition, and select one by Where.
 
     Exact, because these branches have no side effects and results of equal shape. An If stays if a
-    branch has an operator that no family knows: it could fail for inputs of the other branch.
+    branch has an operator that no family knows, or one whose result can be infinite or not a
+    number: it could fail for inputs of the other branch, which no range holds.
     """
     families = load_installed_families()
     able = {*families.forms, *families.closes.operators, *PARAMETERS}
@@ -361,6 +362,9 @@ def _can_select(model: ModelProto, node: NodeProto, able: Collection[str]) -> bo
     for branch in bodies(node):
         if any(inner.op_type not in able or not standard(inner) for inner in branch.node):
             return False
+        fixed = constants(model.graph).keys() | constants(branch).keys()
+        if any(not _is_total(inner, fixed) for inner in branch.node):
+            return False
         if any(name not in shapes for name in use_counts(branch).keys() - set(_own(branch))):
             return False
         types = {**kinds, **types_of(branch)}
@@ -369,6 +373,13 @@ def _can_select(model: ModelProto, node: NodeProto, able: Collection[str]) -> bo
         results.append([(types.get(name, 0), known.get(name, (-1,))) for name in names])
     first, second = results
     return first == second and all(-1 not in shape and shape for _, shape in first)
+
+
+def _is_total(node: NodeProto, fixed: Collection[str]) -> bool:
+    """Return True if a node has finite results for all inputs but the constants ``fixed``."""
+    if node.op_type in ("Div", "Mod"):
+        return node.input[1] in fixed
+    return node.op_type not in ("Log", "Pow", "Reciprocal", "Sqrt")
 
 
 def _inline_branches(model: ModelProto, decided: Mapping[int, Sequence[str]]) -> ModelProto:
