@@ -289,14 +289,6 @@ class DefinedUnits:
         )
 
 
-def compute_defined_values(package: Package, tensors: Tensors) -> Tensors:
-    """Return operators' results by the ISA's definitions, and ONNX Runtime's own results.
-
-    ``tensors`` are the inputs of the network.
-    """
-    return open_definitions(package).values(tensors)
-
-
 def open_definitions(package: Package) -> Oracle:
     """Return the oracle of operators' results by definition, and of ONNX Runtime's own ones."""
     names = definitions(package.model)
@@ -304,13 +296,13 @@ def open_definitions(package: Package) -> Oracle:
 
 
 def compare_defined_units(
-    package: Package, tensors: Tensors, oracle: Oracle | None = None
+    package: Package, tensors: Tensors, oracle: Oracle
 ) -> tuple[DefinedUnits, ...]:
     """Compare results by the ISA's definitions with ONNX Runtime's, by operator type.
 
-    ``tensors`` are network inputs. ``oracle`` is that of :func:`open_definitions` if it is open.
+    ``tensors`` are network inputs, and ``oracle`` is the result of :func:`open_definitions`.
     """
-    values = (oracle or open_definitions(package)).values(tensors)
+    values = oracle.values(tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
     for name, own in definitions(package.model).items():

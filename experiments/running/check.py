@@ -32,7 +32,6 @@ from byoc.graph import Graph, Value
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.host.sessions import (
     DefinedUnits,
-    Numerics,
     Oracle,
     compare_defined_units,
     is_verified_by,
@@ -42,7 +41,6 @@ from byoc.host.sessions import (
     oracle_text,
 )
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
-from byoc.package.package import Package
 from byoc.partitioning.partition import OTHER_ROUNDING
 from experiments.report.checks import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.in_memory import Feeds
@@ -76,6 +74,16 @@ class TensorComparison:
     max_abs_diff: int | float = 0
     first: WrongElement | None = None
 
+    def __add__(self, other: TensorComparison) -> TensorComparison:
+        """Return the comparison of all tensors of both, with the first difference of ``self``."""
+        return TensorComparison(
+            self.tensors + other.tensors,
+            self.elements + other.elements,
+            self.mismatches + other.mismatches,
+            max(self.max_abs_diff, other.max_abs_diff),
+            self.first or other.first,
+        )
+
 
 def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
     """Compare tensors by name in the order of ``expected``; NaN equals NaN.
@@ -87,13 +95,11 @@ def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
     for name, wanted in expected.items():
         if name not in actual:
             raise ValueError(f"no value for tensor '{name}'")
-        result = _add(result, name, actual[name], wanted)
+        result += _compare(name, actual[name], wanted)
     return result
 
 
-def _add(
-    so_far: TensorComparison, name: str, found: NDArray[Any], wanted: NDArray[Any]
-) -> TensorComparison:
+def _compare(name: str, found: NDArray[Any], wanted: NDArray[Any]) -> TensorComparison:
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         raise InputError(
             f"tensor '{name}' is {found.dtype}{list(found.shape)}, expected "
@@ -104,14 +110,10 @@ def _add(
     if np.issubdtype(found.dtype, np.floating):
         differs &= ~(np.isnan(found) & np.isnan(wanted))
     count = int(np.count_nonzero(differs))
-    largest = so_far.max_abs_diff
-    first = so_far.first
-    if count:
-        largest = max(largest, _largest(found[differs], wanted[differs]))
-        first = first or _first(name, differs, found, wanted)
-    return TensorComparison(
-        so_far.tensors + 1, so_far.elements + found.size, so_far.mismatches + count, largest, first
-    )
+    if not count:
+        return TensorComparison(1, found.size)
+    largest = _largest(found[differs], wanted[differs])
+    return TensorComparison(1, found.size, count, largest, _first(name, differs, found, wanted))
 
 
 def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
@@ -147,7 +149,9 @@ NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
     """Compare one inference on ``inputs`` with the oracle, as :class:`Checker` does."""
-    return Checker(network).check(inputs, run)
+    checker = Checker(network)
+    checker.compare(inputs, run)
+    return checker.result
 
 
 class Checker:
@@ -163,6 +167,8 @@ class Checker:
         self._state: Tensors = {}
         package = network.package
         graph = package.graph
+        self._found = self._whole = TensorComparison()
+        self._units: list[tuple[DefinedUnits, ...]] = []
         self._vouched = not network.programs or is_verified_by(package.model, network.arch.numerics)
         if not self._vouched:
             return
@@ -185,7 +191,7 @@ class Checker:
         self._definitions = open_definitions(package)
         self._regions = cache(opener(package.model, graph, numerics=numerics))
 
-    def check(self, inputs: Tensors, run: NetworkRun[Any]) -> Check:
+    def compare(self, inputs: Tensors, run: NetworkRun[Any]) -> None:
         """Compare every boundary tensor and every output of a run with the oracle.
 
         ``run`` is one inference on ``inputs``. The oracle runs the whole model with the inputs and
@@ -193,19 +199,16 @@ class Checker:
         numbers that they represent, and the real outputs are compared. Tensors are compared in the
         form that the model gives them.
         """
-        network = self._network
         if not self._vouched:
-            return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
-        graph = network.package.graph
+            return
+        graph = self._network.package.graph
         values = run.values
-        interface = network.interface
+        interface = self._network.interface
         given = {**interface.real(interface.take_arrays(inputs)), **self._state}
         inputs = {name: graph.values[name].arrange(array) for name, array in given.items()}
         made = self._oracle.values(inputs)
         if self._file is not None:
-            if not self._carry:
-                self._file.reset()
-            made = {**made, **self._file.run(inputs)}
+            made |= self._file.run(inputs, carry=self._carry)
         known = {**inputs, **{name: made[name] for name in self._boundary}}
         expected = self._compute_region_outputs(values, known)
         found = compare_tensors(
@@ -223,7 +226,17 @@ class Checker:
                 max_abs_diff=whole.max_abs_diff,
                 first=whole.first,
             )
-        units = compare_defined_units(network.package, inputs, self._definitions)
+        self._found += found
+        self._whole += whole
+        self._units.append(compare_defined_units(self._network.package, inputs, self._definitions))
+
+    @property
+    def result(self) -> Check:
+        """Check of all inferences so far."""
+        if not self._vouched:
+            return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
+        network, found, whole = self._network, self._found, self._whole
+        units = _add_units(self._units)
         return Check(
             oracle=oracle_text(network.package, units, network.arch.numerics),
             regions=len(network.partition.regions),
@@ -280,30 +293,7 @@ def _compare_outputs(
     return replace(whole, mismatches=whole.mismatches + more)
 
 
-def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -> Check:
-    """Merge the checks of several inferences of one network and add their counts."""
-    first, *others = checks
-    if not others:
-        return first
-    units = _joint_units([check.definitions or () for check in checks])
-    outputs = [check.outputs for check in checks if check.outputs is not None]
-    return first.model_copy(
-        update={
-            "oracle": oracle_text(package, units, numerics)
-            if first.definitions is not None
-            else first.oracle,
-            "tensors": sum(check.tensors for check in checks),
-            "elements": sum(check.elements for check in checks),
-            "mismatches": sum(check.mismatches for check in checks),
-            "max_abs_diff": max(check.max_abs_diff for check in checks),
-            "first": next((check.first for check in checks if check.first is not None), None),
-            "outputs": _joint_outputs(outputs) if outputs else None,
-            "definitions": None if first.definitions is None else units,
-        }
-    )
-
-
-def _joint_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits, ...]:
+def _add_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits, ...]:
     """Add the numbers of checked elements of several inferences, unit by unit."""
     return tuple(
         DefinedUnits(
@@ -314,16 +304,6 @@ def _joint_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits,
             max_abs_diff=max(unit.max_abs_diff for unit in same),
         )
         for same in zip(*found, strict=True)
-    )
-
-
-def _joint_outputs(found: Sequence[OutputsCheck]) -> OutputsCheck:
-    return OutputsCheck(
-        exact=found[0].exact,
-        tensors=sum(one.tensors for one in found),
-        elements=sum(one.elements for one in found),
-        differences=sum(one.differences for one in found),
-        max_abs_diff=max(one.max_abs_diff for one in found),
     )
 
 

@@ -138,7 +138,7 @@ def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") 
         return InputBatch(tuple(_name_arrays(one, wanted, what) for one in inputs), many=True)
     arrays = _name_arrays(inputs, wanted, what)
     axes = {name: _axis(array, wanted.get(name, ())) for name, array in arrays.items()}
-    if not any(axes.values()):
+    if not any(axes.values()) or arrays.keys() - wanted.keys():  # the caller names unknown inputs
         return InputBatch((arrays,))
     counts = {name: len(array) if axes[name] else 1 for name, array in arrays.items()}
     if not all(axes.values()) or len(set(counts.values())) > 1 or 0 in counts.values():

@@ -27,7 +27,6 @@ from experiments.running.check import (
     Checker,
     Tensors,
     find_warnings,
-    joint_check,
     load_labelled_samples,
     measure_accuracy,
 )
@@ -198,7 +197,6 @@ def _check_batch(
     progress("checking every region output")
     compiled = done.compiled
     checker = Checker(compiled, carry=carry)
-    checks: list[Check] = []
     outputs: list[Tensors] = []
     suspicions: dict[tuple[str, str], Suspicion] = {}
     state: Tensors = {}
@@ -208,12 +206,11 @@ def _check_batch(
         result = done.runtime.run(feeds) if number else done.result
         if carry:
             state = compiled.interface.next_state(feeds, result.outputs)
-        checks.append(checker.check(feeds, result))
+        checker.compare(feeds, result)
         outputs.append(result.outputs)
         for suspicion in find_warnings(compiled, feeds, result):
             suspicions.setdefault((suspicion.kind, suspicion.tensor), suspicion)
-    check = joint_check(compiled.package, compiled.arch.numerics, checks)
-    return _CheckedOutputs(check, tuple(suspicions.values()), tuple(outputs))
+    return _CheckedOutputs(checker.result, tuple(suspicions.values()), tuple(outputs))
 
 
 def _make_result(

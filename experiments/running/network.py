@@ -41,6 +41,7 @@ from experiments.running.in_memory import (
     to_onnx,
 )
 from experiments.running.package_cache import key_of, sum_of, users_cache
+from isa import memory
 from isa.errors import InputError, suggest_name
 from isa.progress import Progress, silent
 from isa.reading import check_file, file_fault, first_bytes, read_npy, read_npz
@@ -344,6 +345,9 @@ def network_batch(
             "or SVDF restarts with each); name inputs and outputs that are state with --state "
             "INPUT=OUTPUT, or leave --steps out"
         )
+    if steps is not None:
+        nbytes = steps * sum(array.nbytes for array in state.values())
+        memory.require(nbytes, f"the state of {steps:,} steps of {network.name}")
     file = Path(inputs) if isinstance(inputs, str | Path) else None
     if steps is not None and file is not None and file.suffix.lower() in (".npy", ".npz"):
         inputs, file = _read_steps(file), None

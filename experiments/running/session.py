@@ -45,16 +45,12 @@ class Session:
 
     def reset(self) -> None:
         """Set the state to its initial values."""
-        self._state: dict[str, NDArray[Any]] = dict(self._initial)
+        self.state: Mapping[str, NDArray[Any]] = dict(self._initial)
+        """Inputs of the next step that are state, in the element types of the model."""
         self.steps = 0
         """Number of steps since the start or the last reset."""
         self.traces: Mapping[int, Trace] = {}
         """Traces of the regions in the last step, by the region's index."""
-
-    @property
-    def state(self) -> Mapping[str, NDArray[Any]]:
-        """Inputs of the next step that are state, in the element types of the model."""
-        return dict(self._state)
 
     def step(self, inputs: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run the next step and return the network's outputs by name.
@@ -72,9 +68,9 @@ class Session:
             batch = batch_of(inputs, wanted)
             if batch.many:
                 raise InputError(f"inputs: they are {len(batch.feeds)} steps; give one at a time")
-            feeds = {**self._state, **batch.feeds[0]}
+            feeds = {**self.state, **batch.feeds[0]}
             result = self._runtime.run(feeds)
-        self._state = interface.next_state(feeds, result.outputs)
+        self.state = interface.next_state(feeds, result.outputs)
         self.steps += 1
         self.traces = result.traces
         return dict(result.outputs)

@@ -21,7 +21,7 @@ from byoc.host.sessions import (
     DefinedUnits,
     Oracle,
     compare_defined_units,
-    compute_defined_values,
+    open_definitions,
     oracle_text,
 )
 from byoc.importing import import_model
@@ -271,8 +271,8 @@ def test_differences_to_onnx_runtime_are_counted() -> None:
     )
     package = import_model(model, "rows")
     feeds = random_feeds(model, 1)
-    values = compute_defined_values(package, feeds)
-    (found,) = compare_defined_units(package, feeds)
+    values = open_definitions(package).values(feeds)
+    (found,) = compare_defined_units(package, feeds, open_definitions(package))
     gaps = np.abs(values["y"].astype(int) - values["y:onnxruntime"])
     differ = np.count_nonzero(gaps)
     assert found == DefinedUnits("ReduceMean", 1, 500, differ, gaps.max())
@@ -295,13 +295,16 @@ def test_a_tensor_may_have_the_name_of_what_onnx_runtime_makes_of_a_unit() -> No
     )
     feeds = random_feeds(model, 1)
     given = model.graph.input[0].name
-    (found,) = compare_defined_units(import_model(model, "rows"), feeds)
+    package = import_model(model, "rows")
+    (found,) = compare_defined_units(package, feeds, open_definitions(package))
     for node in model.graph.node:
         node.input[:] = ["y:onnxruntime" if name == given else name for name in node.input]
     model.graph.input[0].name = "y:onnxruntime"
     package = import_model(model, "rows")
-    assert compare_defined_units(package, {"y:onnxruntime": feeds[given]}) == (found,)
-    assert "y:onnxruntime" not in compute_defined_values(package, {"y:onnxruntime": feeds[given]})
+    oracle = open_definitions(package)
+    feeds = {"y:onnxruntime": feeds[given]}
+    assert compare_defined_units(package, feeds, oracle) == (found,)
+    assert "y:onnxruntime" not in oracle.values(feeds)
 
 
 @pytest.mark.parametrize("centred", [True, False])

@@ -147,11 +147,18 @@ def test_steps_that_cannot_run_are_refused(capsys: Capture) -> None:
     np.save("frames.npy", frames(4))
     line = refused(capsys, FILE, "--input", "frames.npy", "--steps", 5)
     assert "they have 4 steps along their first axis, and 5 are asked for" in line
+    assert "1,000,000,000 steps of net: too large" in refused(capsys, FILE, "--steps", 10**9)
     line = refused(capsys, FILE, "--step-ms", "0", "--steps", 1)
     assert line == "error: --step-ms 0: give a positive number of milliseconds\n"
     assert "the run has no steps" in refused(capsys, FILE, "--step-ms", "5")
     with pytest.raises(dla.InputError, match="steps is no option of a session"):
         dla.Session(FILE, steps=3)
+    session = dla.Session(FILE)
+    name = next(iter(session.state))
+    with pytest.raises(dla.InputError, match=rf"input '{name}' has shape \[2\]"):
+        session.step({**dict.fromkeys(session.inputs, frames(1)[0]), name: np.zeros(2)})
+    with pytest.raises(dla.InputError, match="has no input 'x'; its inputs are features, ring0"):
+        dla.run(FILE, steps=4, inputs={"x": frames(4)})
 
 
 def changed(change: Callable[[Any, Any], None]) -> None:

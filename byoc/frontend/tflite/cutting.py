@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.file import TfliteModel
-from byoc.frontend.tflite.variables import rewrite_model
+from byoc.frontend.tflite.variables import rewrite_model, select_operators
 from byoc.graph import Graph, Value
 from byoc.runtimes import litert
 from byoc.runtimes.litert_process import LiteRTModel, get_session
@@ -23,21 +24,19 @@ def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int])
     Tensors keep their indices, and constants are included if something reads them. Equal cuts give
     equal models.
     """
-    schema = litert.schema()
-    whole = schema.ModelT.InitFromPackedBuf(model.content, 0)
-    graph = whole.subgraphs[0]
     chosen = operators_between(model, inputs, outputs)
-    graph.operators = [graph.operators[number] for number in chosen]
-    graph.inputs = list(inputs)
-    graph.outputs = list(outputs)
-    whole.signatureDefs, whole.metadata, whole.metadataBuffer = None, None, None
+    whole = select_operators(model.content, chosen, inputs, outputs)
+    whole.metadata, whole.metadataBuffer = None, None
     read = {number for place in chosen for number in model.operators[place].inputs}
     kept = {
-        tensor.buffer for number, tensor in enumerate(graph.tensors) if number in {*read, *outputs}
+        tensor.buffer
+        for number, tensor in enumerate(whole.subgraphs[0].tensors)
+        if number in {*read, *outputs}
     }
     kept |= {tensor.buffer for other in whole.subgraphs[1:] for tensor in other.tensors}
     whole.buffers = [
-        buffer if place in kept else schema.BufferT() for place, buffer in enumerate(whole.buffers)
+        buffer if place in kept else litert.schema().BufferT()
+        for place, buffer in enumerate(whole.buffers)
     ]
     return litert.pack_model(whole)
 
@@ -135,18 +134,19 @@ class LitertFile:
     """The user's TensorFlow Lite file on LiteRT, which carries the state itself."""
 
     def __init__(self, model: TfliteModel, graph: Graph, resolver: litert.Resolver) -> None:
-        self._opening = model.file.content, resolver
+        self._open = partial(LiteRTModel, model.file.content, resolver)
+        self._session = self._open()
         self._values = graph.values
         self._inputs = dict(zip(graph.inputs, model.file.inputs, strict=False))
         self._outputs = dict(zip(graph.outputs, model.file.outputs, strict=False))
-        self.reset()
 
-    def reset(self) -> None:
-        """Start again with the initial state."""
-        self._session = LiteRTModel(*self._opening)
+    def run(self, tensors: Tensors, *, carry: bool) -> dict[str, NDArray[Any]]:
+        """Run an inference and return the outputs of the file, in the graph's layout.
 
-    def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Run the next inference and return the outputs of the file, in the graph's layout."""
+        It starts with the initial state, or with ``carry`` with that of the inference before.
+        """
+        if not carry:
+            self._session = self._open()
         values = self._values
         given = {n: values[name].restore(tensors[name]) for name, n in self._inputs.items()}
         found = self._session.run(given, list(self._outputs.values()), carry=True)

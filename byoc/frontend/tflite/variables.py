@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator, TFLiteVariable, read_tflite
 from byoc.runtimes import litert
@@ -41,7 +42,7 @@ def remove_variables(model: TfliteModel) -> TfliteModel:
 
 
 def _check_subgraphs(model: TfliteModel) -> None:
-    """Raise InputError if a subgraph besides the main one and those of CALL_ONCE uses variables."""
+    """Raise InputError for a variable that is used outside the main subgraph and CALL_ONCE."""
     once = {one.options.initSubgraphIndex for one in model.operators if one.kind == "CALL_ONCE"}
     for number, graph in enumerate(model.others, start=1):
         kinds = KINDS.intersection(operator.kind for operator in graph.operators)
@@ -104,13 +105,24 @@ def rewrite_model(
     outputs: Sequence[int],
     same: Mapping[int, int],
 ) -> bytes:
-    """Return a model with some of the main subgraph's operators, and other inputs and outputs."""
+    """Return a model with some operators, and with the tensors in ``same`` replaced."""
+    whole = select_operators(content, operators, inputs, outputs)
+    for operator in whole.subgraphs[0].operators:
+        if operator.inputs is not None:
+            operator.inputs = [same.get(int(number), int(number)) for number in operator.inputs]
+    return litert.pack_model(whole)
+
+
+def select_operators(
+    content: bytes, operators: Iterable[int], inputs: Sequence[int], outputs: Sequence[int]
+) -> Any:
+    """Return a ``ModelT`` with some of the main subgraph's operators, and its inputs and outputs.
+
+    Tensors keep their indices.
+    """
     whole = litert.schema().ModelT.InitFromPackedBuf(content, 0)
     graph = whole.subgraphs[0]
     graph.operators = [graph.operators[number] for number in operators]
-    for operator in graph.operators:
-        if operator.inputs is not None:
-            operator.inputs = [same.get(int(number), int(number)) for number in operator.inputs]
     graph.inputs, graph.outputs = list(inputs), list(outputs)
     whole.signatureDefs = None
-    return litert.pack_model(whole)
+    return whole
