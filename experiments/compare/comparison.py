@@ -220,7 +220,7 @@ def _values(a: LayerSnapshot | None, b: LayerSnapshot | None) -> tuple[Verdict, 
     return "differ", (
         f"{found.mismatches} of {found.elements} elements, by at most {found.max_abs_diff}; the "
         f"first in tensor '{found.first.tensor}' at {list(found.first.coordinates)}: "
-        f"{found.first.expected} in A, {found.first.actual} in B"
+        f"{found.first.oracle} in A, {found.first.dla} in B"
     )
 
 

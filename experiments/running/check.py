@@ -42,6 +42,7 @@ from byoc.host.sessions import (
 )
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.partitioning.partition import OTHER_ROUNDING
+from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.report.checks import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples
@@ -49,16 +50,6 @@ from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
 
 Tensors = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class WrongElement:
-    """Tensor element whose actual and expected values differ, with its coordinates."""
-
-    tensor: str
-    coordinates: tuple[int, ...]
-    actual: int | float | str
-    expected: int | float | str
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class TensorComparison:
     elements: int = 0
     mismatches: int = 0
     max_abs_diff: int | float = 0
-    first: WrongElement | None = None
+    first: FirstDifference | None = None
 
     def __add__(self, other: TensorComparison) -> TensorComparison:
         """Return the comparison of all tensors of both, with the first difference of ``self``."""
@@ -129,19 +120,16 @@ def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
 
 def _first(
     name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: NDArray[Any]
-) -> WrongElement:
+) -> FirstDifference:
     position = tuple(
         int(index) for index in np.unravel_index(int(np.argmax(differs)), differs.shape)
     )
     both = (np.asarray(array[position]).item() for array in (found, wanted))
-    return WrongElement(
-        name,
-        position,
-        *(
-            value if isinstance(value, int | float) and isfinite(value) else str(value)
-            for value in both
-        ),
+    ours, expected = (
+        value if isinstance(value, int | float) and isfinite(value) else str(value)
+        for value in both
     )
+    return FirstDifference(tensor=name, coordinates=position, dla=ours, oracle=expected)
 
 
 NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
@@ -244,7 +232,7 @@ class Checker:
             elements=found.elements,
             mismatches=found.mismatches,
             max_abs_diff=found.max_abs_diff,
-            first=None if found.first is None else to_reported(found.first),
+            first=found.first,
             outputs=OutputsCheck(
                 exact=self._exact,
                 tensors=whole.tensors,
@@ -309,13 +297,6 @@ def _add_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits, .
 
 def _restore_tensors(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
     return {name: graph.values[name].restore(array) for name, array in tensors.items()}
-
-
-def to_reported(first: WrongElement) -> FirstDifference:
-    """Convert a wrong element to the form of the run report."""
-    return FirstDifference(
-        tensor=first.tensor, coordinates=first.coordinates, dla=first.actual, oracle=first.expected
-    )
 
 
 LEAST_DECIBELS = 10.0
@@ -527,15 +508,9 @@ def measure_accuracy(
 def _float_outputs(
     model: ModelProto, feeds: Sequence[dict[str, NDArray[Any]]]
 ) -> list[NDArray[Any]]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return [session.run(None, feed)[0] for feed in feeds]
+    session = OnnxRuntimeSession(model)
+    name = model.graph.output[0].name
+    return [session.run([name], feed)[name] for feed in feeds]
 
 
 def _share(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:

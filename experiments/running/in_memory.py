@@ -210,14 +210,7 @@ def samples_of(
     required = {name: form for name, form in wanted.items() if name not in optional}
     if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
         arrays = _name_arrays(calibration, required, what)
-        counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-        if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
-            raise InputError(
-                f"{what}: the arrays have {counts} samples; give all of them the same number"
-            )
-        rows: Iterable[Any] = (
-            {name: a[n] for name, a in arrays.items()} for n in range(min(counts.values()))
-        )
+        rows: Iterable[Any] = split_samples(arrays, what)
     elif isinstance(calibration, Iterable):
         rows = calibration
     else:
@@ -234,10 +227,24 @@ def samples_of(
     feeds = (feed for part in parts for feed in take(part).feeds)
     for number, feed in enumerate(feeds):
         known = {name: form for name, form in wanted.items() if name in feed or name in required}
-        yield _sample(feed, known, f"{what}, sample {number}")
+        yield check_sample(feed, known, f"{what}, sample {number}")
 
 
-def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:
+def split_samples(arrays: Feeds, what: str) -> Iterator[Feeds]:
+    """Yield each sample of arrays with samples along the first axis.
+
+    Raises InputError if the arrays have no samples, or different numbers of them.
+    """
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
+        raise InputError(
+            f"{what}: the arrays have {counts} samples; give all of them the same number"
+        )
+    for number in range(min(counts.values())):
+        yield {name: array[number] for name, array in arrays.items()}
+
+
+def check_sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:
     """Return one checked sample; the first axis of an input may be missing if its length is 1."""
     if row.keys() != wanted.keys():
         raise InputError(

@@ -177,19 +177,10 @@ def hardware_of(machine: MachineChoice) -> Preset:
     return load_hardware(preset, machine.settings, machine.isa, machine.memory_mode)
 
 
-@dataclass(frozen=True, eq=False)
-class _CheckedOutputs:
-    """Outputs of every inference of a batch, with their common check and warnings."""
-
-    check: Check
-    suspicions: tuple[Suspicion, ...]
-    outputs: tuple[Tensors, ...]
-
-
 def _check_batch(
     done: Inference, batch: InputBatch, progress: Progress, *, carry: bool
-) -> _CheckedOutputs:
-    """Run the remaining inferences of a batch and check all of them against the oracle.
+) -> tuple[Check, tuple[Suspicion, ...], list[Tensors]]:
+    """Run the remaining inferences of a batch, and return the check, warnings and outputs of all.
 
     ``done`` is the first inference, which has already run. With ``carry`` the inferences are steps:
     the state passes from each to the next, and so does the oracle's own state.
@@ -210,14 +201,14 @@ def _check_batch(
         outputs.append(result.outputs)
         for suspicion in find_warnings(compiled, feeds, result):
             suspicions.setdefault((suspicion.kind, suspicion.tensor), suspicion)
-    return _CheckedOutputs(checker.result, tuple(suspicions.values()), tuple(outputs))
+    return checker.result, tuple(suspicions.values()), outputs
 
 
 def _make_result(
     request: RunRequest,
     done: Inference,
     batch: InputBatch,
-    found: _CheckedOutputs,
+    found: tuple[Check, tuple[Suspicion, ...], list[Tensors]],
     measured: Accuracy | None,
     table: CostTable | None,
     ran_on: HardwareCheck | None,
@@ -232,12 +223,11 @@ def _make_result(
         request.steps,
         request.step_ms,
     )
+    check, suspicions, outputs = found
     given = batch.join_results(batch.feeds)
     traces = done.result.traces
-    report = assemble(
-        conditions, done.compiled, given, traces, found.check, found.suspicions, measured, ran_on
-    )
-    return Result(report, batch.join_results(found.outputs), done.network.package)
+    report = assemble(conditions, done.compiled, given, traces, check, suspicions, measured, ran_on)
+    return Result(report, batch.join_results(outputs), done.network.package)
 
 
 def _weights_of(request: RunRequest) -> Literal["trained", "random"] | None:

@@ -36,8 +36,10 @@ from experiments.running.in_memory import (
     Samples,
     Wanted,
     batch_of,
+    check_sample,
     model_name,
     samples_of,
+    split_samples,
     to_onnx,
 )
 from experiments.running.package_cache import key_of, sum_of, users_cache
@@ -492,21 +494,8 @@ def read_samples(
             "has no array for" if name in wanted else "has an array for something that is no input:"
         )
         raise InputError(f"{option}: it {state} '{name}'; the inputs are {', '.join(wanted)}")
-    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
-        raise InputError(
-            f"{option}: the arrays have {counts} samples; give all of them the same number"
-        )
-    for name, (shape, dtype) in wanted.items():
-        array = arrays[name]
-        if shape[:1] == (1,) and array.shape[1:] == shape[1:]:
-            arrays[name] = array = array[:, np.newaxis]  # samples along the axis of a batch of 1
-        if array.shape[1:] != shape or array.dtype != dtype:
-            raise InputError(
-                f"{option}: '{name}' has samples of shape {list(array.shape[1:])} and type "
-                f"{array.dtype}; "
-                f"the model wants shape {list(shape)} and type {dtype}"
-            )
-    samples = range(next(iter(counts.values())))
-    feeds = [{name: np.asarray(arrays[name][sample]) for name in wanted} for sample in samples]
+    feeds = [
+        check_sample({name: np.asarray(row[name]) for name in wanted}, wanted, option)
+        for row in split_samples(arrays, option)
+    ]
     return feeds, [arrays[name] for name in beside]

@@ -71,7 +71,7 @@ IMAGES = np.zeros((3, 1, 1, 8, 8), np.float32)
         ),
         (
             {"image": IMAGES[:, 0, 0], "labels": np.zeros(3, int)},
-            "'image' has samples of shape [8, 8] and type",
+            "'image' is of shape [8, 8] and type",
         ),
     ],
 )

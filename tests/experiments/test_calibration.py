@@ -70,12 +70,12 @@ def test_fixed_inputs_of_a_built_in_network_are_none_of_its_samples() -> None:
         ),
         (
             {"image": FLOATS[:, 0, 0]},
-            "'image' has samples of shape [8, 8] and type float32; "
+            "'image' is of shape [8, 8] and type float32; "
             "the model wants shape [1, 1, 8, 8] and type float32",
         ),
         (
             {"image": FLOATS.astype(np.float64)},
-            "'image' has samples of shape [1, 1, 8, 8] and type float64; "
+            "'image' is of shape [1, 1, 8, 8] and type float64; "
             "the model wants shape [1, 1, 8, 8] and type float32",
         ),
     ],
