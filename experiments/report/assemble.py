@@ -235,18 +235,15 @@ def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
 
 def _port_entry(port: NetworkPort, role: Literal["input", "output"]) -> PortEntry:
     value = port.value
-    scale = None
-    zero_point = None
-    if value.quantization is not None and value.quantization.per_tensor:
-        scale = float(value.quantization.scale)
-        zero_point = int(value.quantization.zero_point)
+    how = value.quantization
+    single = how if how is not None and how.per_tensor else None
     return PortEntry(
         name=port.name,
         role=role,
         dtype=value.dtype,
         shape=value.shape,
-        scale=scale,
-        zero_point=zero_point,
+        scale=None if single is None else float(single.scale),
+        zero_point=None if single is None else int(single.zero_point),
         integer=port.integer,
         reason="" if port.reason is None else str(port.reason),
     )

@@ -124,7 +124,8 @@ def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Net
         given.refuse(path, *_OF_PACKAGES)
         return _from_package(load_package(path))
     if builtin is None and path.is_file() and is_tflite(path):
-        settled = given if _is_quantised_tflite(path) else replace(given, calibration=None)
+        applies = given.calibration is not None and not _is_quantised_tflite(path)
+        settled = replace(given, calibration=None) if applies else given
         settled.refuse(
             path, "a TensorFlow Lite model", "leave {option} out, or convert the model otherwise"
         )
@@ -387,9 +388,8 @@ def _repeat_steps(feeds: tuple[Feeds, ...], steps: int) -> tuple[Feeds, ...]:
 def _read_steps(file: Path) -> Inputs:
     """Return the arrays of a file: by name of a ``.npz`` file, one of a ``.npy`` file."""
     check_file(file, named=f"input {file}")
-    if file.suffix.lower() == ".npz":
-        return read_npz(file, f"input {file}")
-    return read_npy(file, f"input {file}")
+    read = read_npz if file.suffix.lower() == ".npz" else read_npy
+    return read(file, f"input {file}")
 
 
 def network_feeds(
