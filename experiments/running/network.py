@@ -124,8 +124,9 @@ def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Net
         given.refuse(path, *_OF_PACKAGES)
         return _from_package(load_package(path))
     if builtin is None and path.is_file() and is_tflite(path):
-        applies = given.calibration is not None and not _is_quantised_tflite(path)
-        settled = replace(given, calibration=None) if applies else given
+        asked = given.calibration is not None or given.state
+        applies = asked and not _is_quantised_tflite(path)
+        settled = replace(given, calibration=None, state=None) if applies else given
         settled.refuse(
             path, "a TensorFlow Lite model", "leave {option} out, or convert the model otherwise"
         )

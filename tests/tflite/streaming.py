@@ -27,7 +27,7 @@ class State(NamedTuple):
     name: str
     before: Tensor
     after: Tensor
-    initial: NDArray[np.int8]
+    initial: NDArray[Any]
 
 
 class Network:
@@ -212,7 +212,7 @@ def with_variables(content: bytes, states: Sequence[State]) -> bytes:
         first = _handle(model, once, once.operators, one.name)
         value = schema.TensorT()
         value.name, value.shape = f"{one.name}/initial", np.array(one.before.shape, np.int32)
-        value.type, value.buffer = schema.TensorType.INT8, len(model.buffers)
+        value.type, value.buffer = main.tensors[one.before.index].type, len(model.buffers)
         value.quantization = main.tensors[one.before.index].quantization
         model.buffers.append(schema.BufferT(data=np.frombuffer(one.initial.tobytes(), np.uint8)))
         once.tensors.append(value)

@@ -17,6 +17,7 @@ from byoc.frontend.tflite.float_operators import CONVERTERS
 from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
 from isa.errors import InputError
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
+from tests.tflite.streaming import State, with_variables
 
 RANDOM = np.random.default_rng(47)
 WINDOW: dict[str, Any] = {"filter_height": 2, "filter_width": 3, "stride_h": 2, "stride_w": 1}
@@ -263,3 +264,24 @@ def test_operators_without_an_onnx_form_are_all_named() -> None:
         "it is a float model, and CUMSUM, L2_NORMALIZATION cannot be "
         "converted to ONNX; convert the model with full integer quantisation, or export it as ONNX"
     )
+
+
+def test_a_float_model_with_state(tmp_path: Path) -> None:
+    builder = TfliteBuilder("float")
+    x, s = (builder.input(name, (1, 8), dtype=np.float32) for name in ("x", "s"))
+    t = builder.operator("LOGISTIC", [add(builder, "SUB", x, s)], dtype=np.float32, name="t")
+    file, content = tmp_path / "net.tflite", builder.model(t)
+    file.write_bytes(content)
+    frames = floats(20, 1, 8)
+    found = dla.run(file, state={"s": "t"}, steps=20, inputs=frames, calibration={"x": frames})
+    assert found.report.check.mismatches == 0
+    state = np.zeros((1, 8), np.float32)
+    for frame, ours in zip(frames, found.outputs["t"], strict=True):
+        made = run_float(read_tflite(content, "net"), [{"x": frame, "s": state}])
+        assert made is not None
+        state = made[0][0]
+        assert np.abs(ours - state).max() < 0.05
+    initial = np.zeros((1, 8), np.float32)
+    file.write_bytes(with_variables(content, [State("s", s, t, initial)]))
+    with pytest.raises(InputError, match=r"VAR_HANDLE cannot .* with its state as inputs and out"):
+        dla.run(file)

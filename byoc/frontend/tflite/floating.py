@@ -63,6 +63,8 @@ def to_onnx(model: TfliteModel) -> ModelProto:
         raise InputError(
             f"it is a float model, and {', '.join(unsupported)} cannot be converted to ONNX; "
             "convert the model with full integer quantisation, or export it as ONNX"
+            + ", with its state as inputs and outputs"
+            * ("VAR_HANDLE" in unsupported)
         )
     for operator in model.operators:
         if not graph.is_fixed(operator):
