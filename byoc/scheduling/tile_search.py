@@ -66,8 +66,7 @@ class TileSearch:
         self._arch = arch
         self.cost = LayerCost(geometry, arch, bus)
         self.channels = tuple(_channel_tiles(geometry, arch))
-        self._narrow = tuple(_narrow_tiles(geometry, arch))
-        self.sizes = tuple(dict.fromkeys((*self.channels, *self._narrow)))
+        self.sizes = tuple(dict.fromkeys((*self.channels, *_narrow_tiles(geometry, arch))))
         self._rows = tuple(_row_bands(geometry))
         self._chunks = tuple(_input_chunks(geometry, arch))
         self._sizes = self._sort_by_count((0,)), self._sort_by_count(self._chunks)
@@ -192,7 +191,7 @@ class TileSearch:
             for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,))
             if cuts or not depth
         ]
-        widths = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
+        widths = self.sizes if pin.channels is None else (pin.channels,)
         for depth, channels in product(
             depths, [size for size in widths if is_dense(self._geometry, size, resident)]
         ):
@@ -253,9 +252,8 @@ class TileSearch:
 
     def _sort_by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
         """Return tile shapes with all rows as (number of tiles, shape), fewest tiles first."""
-        channels = (*self.channels, *self._narrow)
         rows = self._geometry.nest.rows
-        found = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
+        found = [Tiling(size, rows, depth=depth) for depth, size in product(depths, self.sizes)]
         return sorted(
             ((tile_count(self._geometry, tile), tile) for tile in found), key=itemgetter(0)
         )
