@@ -6,18 +6,18 @@ unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.decoding.cache import LOGITS, CachedDecoder, CachePair
 from byoc.decoding.positions import (
     PositionalModel,
-    constants_by_name,
     find_varying,
     join_positions,
     make_dynamic,
@@ -36,41 +36,42 @@ from byoc.package.package import Package
 from byoc.quantisation.calibrate import Ranges, observe_ranges
 from byoc.quantisation.quantize import quantise_within
 from byoc.quantisation.sharing import drop_zero_masks, merge_ranges
-from byoc.runtimes.protobuf import array_of
+from byoc.runtimes.protobuf import array_of, constants, types_of
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from isa.progress import Progress, silent
 
 Arrays = dict[str, NDArray[Any]]
 LEAST_STEPS = 3
-"""Least number of tokens of a calibration sample, so that it has two positions."""
+"""Least number of tokens to generate for calibration, so that it has two positions."""
 
 
-class FloatDecoder:
-    """Float decoder on ONNX Runtime that generates the tokens with the largest logits."""
+def generate_in_float(
+    decoder: CachedDecoder, prompts: Iterable[Sequence[int]], count: int
+) -> list[tuple[list[int], list[Arrays]]]:
+    """Generate ``count`` tokens after each prompt with the float decoder on ONNX Runtime.
 
-    def __init__(self, decoder: CachedDecoder) -> None:
-        self._decoder = decoder
-        self._session = OnnxRuntimeSession(decoder.model)
-
-    def generate(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[Arrays]]:
-        """Return ``count`` tokens, and the inputs of each inference, without the mask."""
-        decoder = self._decoder
-        names = [LOGITS, *(pair.present for pair in decoder.pairs)]
-        kinds = {value.name: value for value in decoder.model.graph.input}
-        cache = {
-            pair.past: np.zeros(pair.shape, _type_of(kinds[pair.past])) for pair in decoder.pairs
-        }
+    A token is the one with the largest logit. With the tokens of a prompt, the result has the
+    inputs of its first, second and last inference, for calibration.
+    """
+    session = OnnxRuntimeSession(decoder.model)
+    names = [LOGITS, *(pair.present for pair in decoder.pairs)]
+    kinds = {name: tensor_dtype_to_np_dtype(k) for name, k in types_of(decoder.model.graph).items()}
+    generated = []
+    for prompt in prompts:
+        cache = {pair.past: np.zeros(pair.shape, kinds[pair.past]) for pair in decoder.pairs}
         tokens: list[int] = []
-        feeds: list[Arrays] = []
+        samples: list[Arrays] = []
         row, past = list(prompt), 0
         for _ in range(count):
-            feeds.append({**decoder.make_feeds(row, past), **(cache if past else {})})
-            found = self._session.run(names, {**decoder.make_feeds(row, past, mask=True), **cache})
+            sample = {**decoder.make_feeds(row, past), **(cache if past else {})}
+            samples = [*samples[:2], sample]
+            found = session.run(names, {**decoder.make_feeds(row, past, mask=True), **cache})
             cache = {pair.past: found[pair.present] for pair in decoder.pairs}
             tokens.append(int(found[LOGITS][0, -1].argmax()))
             row, past = [tokens[-1]], past + len(row)
-        return tokens, feeds
+        generated.append((tokens, samples))
+    return generated
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +134,8 @@ class DecoderOracle:
             self._cache = {pair.past: found[pair.new] for pair in pairs}
             return found
         self._prompt = None
-        constants = constants_by_name(embedded)
-        varying = {name: array_of(constants[name]) for name in self._decoder.varying}
+        tensors = constants(embedded.graph)
+        varying = {name: array_of(tensors[name]) for name in self._decoder.varying}
         names = [LOGITS, *news, *(pair.present for pair in pairs)]
         found = self._steps.run(names, {**feeds, **self._cache, **varying})
         self._cache = {pair.past: found.pop(pair.present) for pair in pairs}
@@ -148,31 +149,26 @@ def quantise_decoder(
     source: str,
     progress: Progress = silent,
 ) -> IntegerDecoder:
-    """Quantise a float decoder on ``samples``, the inputs of every inference of some generations.
+    """Quantise a float decoder on the samples of :func:`generate_in_float`.
 
     ``lengths`` are those of the prompts to prepare; the first is that of the samples. Raises
     InputError for a decoder that is quantised, or that differs from position to position.
     """
     length, *others = lengths
-    last = length + len(samples[0]) - LEAST_STEPS + 1
-    positions = (length, last)
+    pair = decoder.pairs[0]
+    positions = [sample[pair.past].shape[pair.axis] for sample in samples[0][1:]]
     progress(f"preparing {source}")
     steps = join_positions([_prepare(decoder, 1, past, source) for past in positions], positions)
     prompt = _prepare(decoder, length, 0, source)
     progress(f"finding the ranges of {source}")
     ends = [complete_types(infer_shapes(steps.bind(past))) for past in positions]
-    observed = [
-        observe_ranges(prompt, [sample[0] for sample in samples]),
-        *(
-            observe_ranges(model, [sample[1 + past - length] for sample in samples])
-            for model, past in zip(ends, positions, strict=True)
-        ),
-    ]
+    models = [prompt, *ends]
+    observed = list(map(observe_ranges, models, zip(*samples, strict=True)))
     groups = [(pair.past, pair.new, pair.present) for pair in decoder.pairs]
-    ranges = merge_ranges([prompt, *ends], observed, groups)
+    ranges = merge_ranges(models, observed, groups)
     progress(f"quantising {source}")
     prompts = {length: _package(prompt, ranges, source)}
-    del prompt, steps
+    del prompt, steps, models
     for other in others:
         prompts[other] = _package(_prepare(decoder, other, 0, source), ranges, source)
     models = [quantise_tables(quantise_within(ends.pop(0), ranges)) for _ in positions]
@@ -200,9 +196,3 @@ def _onnx(package: Package) -> ModelProto:
     model = package.model
     assert isinstance(model, ModelProto)
     return model
-
-
-def _type_of(value: Any) -> np.dtype[Any]:
-    from onnx.helper import tensor_dtype_to_np_dtype
-
-    return tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)

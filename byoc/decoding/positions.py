@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from onnx.helper import make_tensor_value_info
 from onnx.numpy_helper import from_array
 
-from byoc.runtimes.protobuf import array_of, copy_model
+from byoc.runtimes.protobuf import array_of, constants, copy_model
 from isa.errors import InputError
 
 
@@ -86,8 +86,8 @@ def join_positions(models: Sequence[ModelProto], positions: Sequence[int]) -> Po
     Raises InputError if they differ in more than linear functions of the position.
     """
     _check_nodes(*models)
-    first, second = (constants_by_name(model) for model in models)
-    constants = {
+    first, second = (constants(model.graph) for model in models)
+    varying = {
         name: found
         for name in first
         if (found := _find_constant(first[name], second[name], positions)) is not None
@@ -100,7 +100,7 @@ def join_positions(models: Sequence[ModelProto], positions: Sequence[int]) -> Po
         ]
         if not np.array_equal(sizes[0], sizes[1]):
             shapes[pair[0].name] = _find_line(sizes, positions, pair[0].name)
-    return PositionalModel(models[0], constants, shapes)
+    return PositionalModel(models[0], varying, shapes)
 
 
 def find_varying(models: Sequence[ModelProto]) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def find_varying(models: Sequence[ModelProto]) -> tuple[str, ...]:
     Raises InputError if they differ in more than constants and shapes.
     """
     _check_nodes(*models)
-    first, second = (constants_by_name(model) for model in models)
+    first, second = (constants(model.graph) for model in models)
     return tuple(name for name in first if not _is_equal(first[name], second[name]))
 
 
@@ -118,7 +118,7 @@ def make_dynamic(model: ModelProto, varying: Sequence[str]) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     del graph.value_info[:]
-    tensors = constants_by_name(model)
+    tensors = constants(model.graph)
     for name in varying:
         free = [f"{name}:{axis}" for axis in range(len(tensors[name].dims))]
         graph.input.append(make_tensor_value_info(name, tensors[name].data_type, free))
@@ -128,11 +128,6 @@ def make_dynamic(model: ModelProto, varying: Sequence[str]) -> ModelProto:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             dim.dim_param = f"{value.name}:{axis}"
     return result
-
-
-def constants_by_name(model: ModelProto) -> dict[str, TensorProto]:
-    """Return the constants of a model by name."""
-    return {tensor.name: tensor for tensor in model.graph.initializer}
 
 
 def _ports(graph: GraphProto) -> chain[ValueInfoProto]:
@@ -147,7 +142,7 @@ def _check_nodes(first: ModelProto, second: ModelProto) -> None:
     for one, other in zip(first.graph.node, second.graph.node, strict=True):
         if one != other:
             raise _differ(f"{one.op_type} '{one.name}'")
-    names = constants_by_name(first).keys() ^ constants_by_name(second).keys()
+    names = constants(first.graph).keys() ^ constants(second.graph).keys()
     if names:
         raise _differ(f"constant '{min(names)}'")
 

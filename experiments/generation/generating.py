@@ -24,8 +24,8 @@ from byoc.decoding.decoding import (
     LEAST_STEPS,
     Arrays,
     DecoderOracle,
-    FloatDecoder,
     IntegerDecoder,
+    generate_in_float,
     quantise_decoder,
 )
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
@@ -37,6 +37,7 @@ from dla_sim.device import Device, Trace
 from experiments.generation.request import GenerateKeywords, GenerateRequest
 from experiments.models import MODELS
 from experiments.models.decoders import DECODERS
+from experiments.report.shown import data_frame
 from experiments.running.door import door
 from experiments.running.inference import hardware_of
 from experiments.running.network import open_model
@@ -112,9 +113,7 @@ class Generation:
     @property
     def table(self) -> pandas.DataFrame:
         """Figures of every inference, as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame(self.records())
+        return data_frame(self.records())
 
     def records(self) -> list[dict[str, Any]]:
         """Return the figures of every inference as dictionaries."""
@@ -167,12 +166,10 @@ def generate_requested(wanted: GenerateRequest) -> Generation:
     prompt = _read_prompt(wanted, decoder)
     lengths = _list_lengths(wanted, decoder, len(prompt))
     wanted.progress(f"running {name} in float")
-    generator = FloatDecoder(decoder)
     random = np.random.default_rng(wanted.seed + 1)
     drawn = random.integers(0, decoder.words, (FURTHER_PROMPTS, len(prompt)))
     count = max(wanted.tokens, LEAST_STEPS)
-    found = [generator.generate(one, count) for one in (prompt, *drawn.tolist())]
-    del generator
+    found = generate_in_float(decoder, (prompt, *drawn.tolist()), count)
     samples = [feeds for _, feeds in found]
     integer = quantise_decoder(decoder, samples, lengths, name, wanted.progress)
     run = GenerationRun(wanted, hardware, decoder, integer)
@@ -231,7 +228,7 @@ def _read_prompt(wanted: GenerateRequest, decoder: CachedDecoder) -> tuple[int, 
     else:
         array = np.asarray(given)
     row = array.reshape(-1)
-    if row.dtype.kind not in "iu" or not row.size or array.size != max(array.shape):
+    if row.dtype.kind not in "iu" or not row.size or array.size != max(array.shape, default=0):
         raise InputError(
             f"{named}: has shape {list(array.shape)} and type {array.dtype.name}; give a row of "
             "tokens, integers"
@@ -248,7 +245,7 @@ def _read_prompt(wanted: GenerateRequest, decoder: CachedDecoder) -> tuple[int, 
 
 
 def _list_lengths(wanted: GenerateRequest, decoder: CachedDecoder, length: int) -> tuple[int, ...]:
-    """Return the lengths of all prompts, that of the generation first."""
+    """Return the lengths of all prompts, starting with the prompt whose tokens are generated."""
     needed = length + wanted.tokens - 1
     if decoder.positions is not None and needed > decoder.positions:
         raise InputError(
@@ -264,7 +261,7 @@ def _list_lengths(wanted: GenerateRequest, decoder: CachedDecoder, length: int) 
 
 
 class GenerationRun:
-    """Generation in progress on the simulator, beside the oracle's."""
+    """State of a generation: the caches and tokens of the simulator and of the oracle."""
 
     def __init__(
         self,
@@ -337,10 +334,10 @@ class GenerationRun:
         return dict(done.outputs)
 
     def _open_parts(self, compiled: CompiledNetwork, embedded: ModelProto) -> Any:
-        """Return a function that opens a host part, or returns that of an earlier position.
+        """Return a function that opens the session of a host part.
 
-        A part is the same at all positions if its tensors have the same shapes, unless constants of
-        the decoder depend on the position.
+        If a part has the same names and shapes as at an earlier position, the function returns the
+        session of that position. Constants that depend on the position prevent this.
         """
         graph = compiled.graph
         known = {} if self._integer.steps.constants else self._opened

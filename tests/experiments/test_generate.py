@@ -211,7 +211,7 @@ def test_a_prompt_file_without_tokens_is_named_in_one_line(tmp_path: Path) -> No
     path = tmp_path / "p.npy"
     with pytest.raises(InputError, match=r"p\.npy: no such file"):
         dla.generate(_small(), prompt=path, tokens=1)
-    for array in (np.array([0.5]), np.zeros((2, 2), np.int64), np.zeros(0, np.int64)):
+    for array in map(np.array, ([0.5], [[0, 0], [0, 0]], np.zeros(0, np.int64), 0.5)):
         np.save(path, array)
         with pytest.raises(InputError, match="give a row of tokens, integers"):
             dla.generate(_small(), prompt=path, tokens=1)
