@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
@@ -45,7 +46,7 @@ class Session:
 
     def reset(self) -> None:
         """Set the state to its initial values."""
-        self.state: Mapping[str, NDArray[Any]] = dict(self._initial)
+        self.state: Mapping[str, NDArray[Any]] = deepcopy(self._initial)
         """Inputs of the next step that are state, in the element types of the model."""
         self.steps = 0
         """Number of steps since the start or the last reset."""
@@ -70,7 +71,7 @@ class Session:
                 raise InputError(f"inputs: they are {len(batch.feeds)} steps; give one at a time")
             feeds = {**self.state, **batch.feeds[0]}
             result = self._runtime.run(feeds)
-        self.state = interface.next_state(feeds, result.outputs)
+        self.state = deepcopy(interface.next_state(feeds, result.outputs))
         self.steps += 1
         self.traces = result.traces
         return dict(result.outputs)

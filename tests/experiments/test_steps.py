@@ -79,6 +79,9 @@ def test_a_session_steps_and_resets(kind: str) -> None:
     name, value = next(iter(initial.items()))
     session.step({next(iter(set(session.inputs) - {*initial})): given[0], name: value})
     assert any(not np.array_equal(session.state[name], initial[name]) for name in initial)
+    outputs = session.step(given[0]).values()
+    kept = session.state.values()
+    assert not any(np.shares_memory(one, other) for one in outputs for other in kept)
 
 
 def test_inferences_without_steps_start_with_the_initial_state() -> None:
