@@ -9,7 +9,7 @@ from onnx import ModelProto
 
 from byoc.operators.onnx_view import ADD
 from byoc.quantisation.calibrate import Ranges, share_ranges
-from byoc.runtimes.protobuf import ConstantArrays, copy_model, is_float32, shapes_of
+from byoc.runtimes.protobuf import ConstantArrays, copy_model, is_float32, keep_nodes, shapes_of
 
 
 def drop_zero_masks(model: ModelProto) -> ModelProto:
@@ -31,9 +31,7 @@ def drop_zero_masks(model: ModelProto) -> ModelProto:
             others = [name for name in node.input if name not in zeros]
             if len(others) == 1 and shapes[others[0]] == shapes[node.output[0]]:
                 renamed[node.output[0]] = others[0]
-    kept = [node for node in graph.node if node.output[0] not in renamed]
-    del graph.node[:]
-    graph.node.extend(kept)
+    keep_nodes(graph, lambda node: node.output[0] not in renamed)
     return result
 
 

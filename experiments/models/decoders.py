@@ -24,7 +24,7 @@ from experiments.models.sequences import (
     HEADS,
     WIDTH,
     add_attention,
-    gelu_tanh,
+    add_gpt2_tail,
 )
 
 if TYPE_CHECKING:
@@ -72,16 +72,7 @@ def gpt2_decoder(
         columns = net.node("Transpose", f"{name}_columns", key, perm=[0, 1, 3, 2])
         mixed = add_attention(net, name, query, columns, values, width // heads, mask)
         mixed = net.reshape(f"{name}_joined", mixed, (0, 0, width))
-        value = net.node(
-            "Add", f"{name}_add1", net.linear(f"{name}_project", mixed, (width, width)), value
-        )
-        inner = net.linear(
-            f"{name}_up", net.layer_norm(f"{name}_norm2", value, width), (width, 4 * width)
-        )
-        inner = net.linear(
-            f"{name}_down", gelu_tanh(net, f"{name}_gelu", inner), (4 * width, width)
-        )
-        value = net.node("Add", f"{name}_add2", inner, value)
+        value = add_gpt2_tail(net, name, mixed, value, width)
     columns = net.node("Transpose", "word_columns", table, perm=[1, 0])
     net.node("MatMul", "logits", net.layer_norm("norm", value, width), columns)
     return net.model("logits", (1, SEQUENCE, words), **cache.present)
@@ -167,22 +158,17 @@ class _Cache:
         return made[0], made[1]
 
 
-def _add_number(net: NetworkBuilder, name: str, value: float) -> str:
-    kind = np.int64 if isinstance(value, int) else np.float32
-    return net.constant(name, np.array(value, kind))
-
-
 def _add_size(net: NetworkBuilder, name: str, source: str, axis: int) -> str:
     """Add the size of one axis of a tensor, as a scalar."""
     shape = net.node("Shape", f"{name}_shape", source)
-    return net.node("Gather", name, shape, _add_number(net, f"axis{axis}", axis), axis=0)
+    return net.node("Gather", name, shape, net.constant(f"axis{axis}", np.array(axis)), axis=0)
 
 
 def _add_mask(net: NetworkBuilder, padding: str = "") -> str:
     """Add the causal mask (1, 1, sequence, total), computed from the shapes of the inputs."""
     past = _add_size(net, "past_size", "past_key_values.0.key", 2)
     total = net.node("Add", "total_size", past, _add_size(net, "sequence_size", "input_ids", 1))
-    zero, one = (_add_number(net, name, value) for name, value in (("zero", 0), ("step", 1)))
+    zero, one = (net.constant(name, np.array(value)) for name, value in (("zero", 0), ("step", 1)))
     keys = net.node("Range", "key_positions", zero, total, one)
     rows = net.node("Range", "query_positions", past, total, one)
     rows = net.reshape("query_column", rows, (-1, 1))
@@ -191,7 +177,8 @@ def _add_mask(net: NetworkBuilder, padding: str = "") -> str:
         shown = net.node("Cast", "shown", padding, to=9)
         seen = net.node("And", "seen_and_shown", seen, shown)
     values = [
-        _add_number(net, name, value) for name, value in (("nothing", 0.0), ("lowest", LOWEST))
+        net.constant(name, np.array(value))
+        for name, value in (("nothing", 0.0), ("lowest", LOWEST))
     ]
     return net.node(
         "Unsqueeze",
@@ -215,10 +202,10 @@ def _add_product(net: NetworkBuilder, name: str, source: str, features: tuple[in
 
 def _add_rms_norm(net: NetworkBuilder, name: str, source: str, width: int) -> str:
     """Add x / √(mean(x²) + 1e-5) · gain as the six operators that PyTorch's exporter writes."""
-    square = net.node("Pow", f"{name}_square", source, _add_number(net, "two", 2.0))
+    square = net.node("Pow", f"{name}_square", source, net.constant("two", np.array(2.0)))
     axes = net.constant("last_axis", np.array([-1], np.int64))
     mean = net.node("ReduceMean", f"{name}_mean", square, axes, keepdims=1)
-    mean = net.node("Add", f"{name}_add", mean, _add_number(net, "epsilon", RMS_EPSILON))
+    mean = net.node("Add", f"{name}_add", mean, net.constant("epsilon", np.array(RMS_EPSILON)))
     root = net.node("Sqrt", f"{name}_root", mean)
     factor = net.node("Reciprocal", f"{name}_factor", root)
     scaled = net.node("Mul", f"{name}_scaled", source, factor)

@@ -252,20 +252,23 @@ def gpt2(
             add_attention(net, name, heads_of[0], columns, cached[1], depth),
             (1, 1, width),
         )
-        value = net.node(
-            "Add", f"{name}_add1", net.linear(f"{name}_project", mixed, (width, width)), value
-        )
-        inner = net.linear(
-            f"{name}_up", net.layer_norm(f"{name}_norm2", value, width), (width, 4 * width)
-        )
-        inner = net.linear(
-            f"{name}_down", gelu_tanh(net, f"{name}_gelu", inner), (4 * width, width)
-        )
-        value = net.node("Add", f"{name}_add2", inner, value)
+        value = add_gpt2_tail(net, name, mixed, value, width)
     value = net.reshape("last", net.layer_norm("norm", value, width), (1, width))
     columns = net.node("Transpose", "word_columns", table, perm=[1, 0])
     net.node("MatMul", "logits", value, columns)
     return net.model("logits", (1, words), **new)
+
+
+def add_gpt2_tail(net: NetworkBuilder, name: str, mixed: str, value: str, width: int) -> str:
+    """Add the layers of a GPT-2 block after attention: the projection and the two-layer network."""
+    value = net.node(
+        "Add", f"{name}_add1", net.linear(f"{name}_project", mixed, (width, width)), value
+    )
+    inner = net.linear(
+        f"{name}_up", net.layer_norm(f"{name}_norm2", value, width), (width, 4 * width)
+    )
+    inner = net.linear(f"{name}_down", _gelu_tanh(net, f"{name}_gelu", inner), (4 * width, width))
+    return net.node("Add", f"{name}_add2", inner, value)
 
 
 def _add_slice(net: NetworkBuilder, name: str, source: str, axis: int, index: int) -> str:
@@ -325,7 +328,7 @@ def _gelu_erf(net: NetworkBuilder, name: str, source: str) -> str:
     return net.node("Mul", name, value, half)
 
 
-def gelu_tanh(net: NetworkBuilder, name: str, source: str) -> str:
+def _gelu_tanh(net: NetworkBuilder, name: str, source: str) -> str:
     """Add x · (1 + tanh(√(2 / π) · (x + 0.044715 · x³))) / 2 as eight operators."""
     constants = {
         "three": 3.0,
