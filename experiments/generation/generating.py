@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from json import dumps
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,8 @@ from experiments.models.decoders import DECODERS
 from experiments.report.shown import data_frame
 from experiments.running.door import door
 from experiments.running.inference import hardware_of
-from experiments.running.network import open_model
+from experiments.running.network import is_package, open_model
+from isa import memory
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.reading import check_file, read_npy
@@ -208,6 +210,8 @@ def _open_decoder(wanted: GenerateRequest) -> tuple[str, CachedDecoder]:
         raise InputError(f"{model.source}: a package; give the decoder's ONNX model")
     else:
         given = model if isinstance(model, ModelProto) else str(model)
+        if isinstance(given, str) and Path(given).is_file() and is_package(Path(given)):
+            raise InputError(f"{given}: a package; give the decoder's ONNX model")
         builtin = MODELS.get(given) if isinstance(given, str) else None
         name, opened, _ = open_model(given, builtin, wanted.seed)
     return name, find_decoder(widen(fix_inputs(opened, wanted.fixed or {}, {})), name)
@@ -218,6 +222,7 @@ def _read_prompt(wanted: GenerateRequest, decoder: CachedDecoder) -> tuple[int, 
     given = wanted.prompt
     length = wanted.prompt_tokens
     if given is None:
+        _check_positions(wanted, decoder, length or DEFAULT_PROMPT)
         random = np.random.default_rng(wanted.seed)
         drawn = random.integers(0, decoder.words, length or DEFAULT_PROMPT)
         return tuple(map(int, drawn))
@@ -246,18 +251,28 @@ def _read_prompt(wanted: GenerateRequest, decoder: CachedDecoder) -> tuple[int, 
 
 def _list_lengths(wanted: GenerateRequest, decoder: CachedDecoder, length: int) -> tuple[int, ...]:
     """Return the lengths of all prompts, starting with the prompt whose tokens are generated."""
-    needed = length + wanted.tokens - 1
-    if decoder.positions is not None and needed > decoder.positions:
-        raise InputError(
-            f"a prompt of {length} tokens and {wanted.tokens} new ones need {needed} positions, "
-            f"the decoder has {decoder.positions}; give a smaller --prompt-tokens or --tokens"
-        )
+    _check_positions(wanted, decoder, length)
     for other in wanted.prefill:
         if not 1 <= other <= length:
             raise InputError(
                 f"--prefill {other}: the prompt has {length} tokens; give 1 to {length}"
             )
     return tuple(dict.fromkeys((length, *wanted.prefill)))
+
+
+def _check_positions(wanted: GenerateRequest, decoder: CachedDecoder, length: int) -> None:
+    """Raise InputError if a prompt of ``length`` tokens and the new ones need too much room.
+
+    The room is the decoder's positions, and the memory for its cache.
+    """
+    needed = length + wanted.tokens - 1
+    if decoder.positions is not None and needed > decoder.positions:
+        raise InputError(
+            f"a prompt of {length} tokens and {wanted.tokens} new ones need {needed} positions, "
+            f"the decoder has {decoder.positions}; give a smaller --prompt-tokens or --tokens"
+        )
+    row = sum(prod(pair.make_shape(1)) for pair in decoder.pairs) * np.dtype(np.float32).itemsize
+    memory.require(needed * row, f"a cache of {needed} positions")
 
 
 class GenerationRun:

@@ -189,6 +189,8 @@ BAD = {
     "tokens": (lambda: _drop(_small(), "input_ids"), {}, "there is no 'input_ids'"),
     "input": (lambda: _drop(_small(), "position_ids"), {}, "the meaning of input 'position_ids_x'"),
     "positions": (_small, {"prompt_tokens": 6, "tokens": 4}, "need 9 positions, the decoder has 8"),
+    "drawn": (_small, {"prompt_tokens": 10**11}, "need 100000000063 positions, the decoder has 8"),
+    "memory": ("llama-decoder-small", {"tokens": 10**9}, "a cache of 1000000031 positions: too"),
     "word": (_small, {"prompt": [3, 20], "tokens": 1}, "token 20 at 1 is no word"),
     "negative": (_small, {"prompt": [-1], "tokens": 1}, "token -1 at 0 is no word"),
     "short": (_small, {"prompt": [1], "prompt_tokens": 2}, "has 1 tokens"),
@@ -203,7 +205,7 @@ BAD = {
 def test_bad_input_is_named_in_one_line(case: str) -> None:
     build, keywords, message = BAD[case]
     with pytest.raises(InputError, match=message) as found:
-        dla.generate(build(), **keywords)  # type: ignore[operator]
+        dla.generate(build() if callable(build) else build, **keywords)  # type: ignore[arg-type]
     assert "\n" not in str(found.value)
 
 
