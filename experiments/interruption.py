@@ -69,11 +69,17 @@ def _hear(number: int, frame: FrameType | None) -> None:
     global _heard
     is_second = _heard and number == signal.SIGINT
     _heard = True
-    sys.excepthook = sys.unraisablehook = _nothing
+    sys.excepthook = _nothing
+    sys.unraisablehook = _repeat
     if not is_second and hasattr(signal, "setitimer") and (_delays or _is_import(frame)):
-        signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)  # SIGALRM calls this function again
+        _call_again()
         return
     raise KeyboardInterrupt
+
+
+def _call_again() -> None:
+    """Let SIGALRM call :func:`_hear` soon."""
+    signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
 
 
 def _is_import(frame: FrameType | None) -> bool:
@@ -91,3 +97,12 @@ def _end() -> None:
 
 def _nothing(*what: object) -> None:
     """Suppress the report of an exception that is raised while the process ends."""
+
+
+def _repeat(lost: sys.UnraisableHookArgs) -> None:
+    """Interrupt again after an interrupt in a finaliser or a weak reference's callback.
+
+    Python reports the exception of such a function and goes on.
+    """
+    if issubclass(lost.exc_type, KeyboardInterrupt) and hasattr(signal, "setitimer"):
+        _call_again()

@@ -131,3 +131,27 @@ def test_a_second_interrupt_does_not_wait() -> None:
     )  # fmt: skip
     assert done.stdout.split() == ["interrupted"], done.stderr
     assert done.returncode == -signal.SIGINT
+
+
+def test_an_interrupt_in_a_finaliser_is_repeated() -> None:
+    """Python reports an exception of a finaliser and goes on, so the first one has no effect."""
+    work = (
+        "\n        class Owner:"
+        "\n            def __del__(self):"
+        "\n                os.kill(os.getpid(), signal.SIGINT)"
+        "\n        Owner()"
+    )
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        + WAITING.format(work=work)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["interrupted"], "")
+    assert done.returncode == -signal.SIGINT
