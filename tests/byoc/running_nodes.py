@@ -174,7 +174,7 @@ are not drawn.
 """
 UNDRAWN = dict.fromkeys(
     ("ReorderInput", "ReorderOutput"), "it computes nothing alone: ONNX Runtime writes it in pairs"
-)
+) | {"GatherBlockQuantized": "the CPU selects rows of a table"}
 """Operators of which no single node runs, and why."""
 
 

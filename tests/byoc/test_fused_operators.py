@@ -227,6 +227,26 @@ def test_saved_operators_run_on_the_accelerator(name: str) -> None:
     assert {entry.region for entry in report.placement if entry.on == "dla"} == {0}
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_tables_in_blocks_are_written_out_to_the_bit(bits: int, zeros: bool) -> None:
+    """Rows of packed bytes, with and without zero points, in blocks that do not fill the row."""
+    rng = np.random.default_rng(bits)
+    arrays = {
+        "table": rng.integers(0, 256, (9, 40 * bits // 8)).astype(np.uint8),
+        "ids": rng.integers(-9, 9, (2, 3)),
+        "scales": rng.uniform(0.1, 0.2, (9, 3)).astype(np.float32),
+        "zeros": rng.integers(0, 256, (9, -(-3 * bits // 8))).astype(np.uint8),
+    }
+    names = [*arrays][: 3 + zeros]
+    options = {"domain": MICROSOFT, "bits": bits, "block_size": 16}
+    model = model_of([node("GatherBlockQuantized", names, ["y"], **options)], IMAGE)
+    model.graph.initializer.extend(numpy_helper.from_array(arrays[n], n) for n in names)
+    restored = restore_operators(model)
+    assert [one.op_type for one in restored.graph.node] == ["Gather"]
+    np.testing.assert_array_equal(runs(restored, array(*IMAGE)), runs(model, array(*IMAGE)))
+
+
 def test_weights_in_blocks_are_refused_with_the_remedy() -> None:
     """Their order depends on the processor on which the file was saved."""
     nodes = [

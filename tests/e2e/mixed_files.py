@@ -271,6 +271,18 @@ def packed(seed: int = 0) -> onnx.ModelProto:
     return net.finish(linear(net, x, 32, 10, "float", _plain))
 
 
+def packed_tagger(seed: int = 0) -> onnx.ModelProto:
+    """Return a text tagger whose table and products have 4-bit numbers in blocks."""
+    net = Net(seed)
+    integers = net.constant(net.rng.integers(0, 256, (WORDS, 16)).astype(np.uint8), "wq")
+    scales = net.constant(net.rng.uniform(0.1, 0.2, (WORDS, 2)).astype(np.float32), "ws")
+    zeros = net.constant(net.rng.integers(0, 256, (WORDS, 1)).astype(np.uint8) | 0x66, "wz")
+    options = {"bits": 4, "block_size": 16, "domain": CONTRIB}
+    ids = net.input((1, 8), TensorProto.INT64, "ids")
+    x = net.add("GatherBlockQuantized", integers, ids, scales, zeros, **options)
+    return net.finish(linear(net, block(net, x, "int4", _plain), 32, 12, "uint4", _plain))
+
+
 def half(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose float activations and scales are in half precision."""
     result = onnx.ModelProto()
@@ -339,6 +351,7 @@ FILES: dict[str, Callable[[], onnx.ModelProto]] = {
     "weights_int4": lambda: transformer("int4"),
     "weights_uint4": lambda: transformer("uint4"),
     "weights_packed": packed,
+    "table_packed": packed_tagger,
     "weights_lstm": lambda: tagger("channel"),
     "dynamic_block": lambda: dynamic(tagger("float", lstm=False), ["MatMul", "Gather"]),
     "dynamic_lstm": lambda: dynamic(tagger("float"), ["MatMul", "Gather", "LSTM"]),

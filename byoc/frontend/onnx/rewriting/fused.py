@@ -153,7 +153,7 @@ def _write_packed_product(w: NodeWriter) -> bool:
     zeros = zeros.astype(np.float32).reshape(scales.shape)
     real = (integers.reshape(columns, blocks, block) - zeros) * scales
     real = real.reshape(columns, -1)[:, :depth].T
-    name = w.graph.constant(f"{w.input(1)}_real", real.astype(np.float32))
+    name = w.graph.constant(f"{w.input(1)}_real", real.astype(arrays[w.input(2)].dtype))
     product = w.add("MatMul", w.input(0), name, label=w.node.name)
     if w.input(5):
         w.add("Add", product, w.input(5))
@@ -164,7 +164,35 @@ def _unpack(rows: NDArray[Any], bits: int) -> NDArray[Any]:
     """Return the integers that each row of bytes packs, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     integers: NDArray[Any] = rows[..., np.newaxis] >> shifts & (2**bits - 1)
-    return integers.reshape(len(rows), -1)
+    return integers.reshape(*rows.shape[:-1], -1)
+
+
+def _write_packed_rows(w: NodeWriter) -> bool:
+    """Write a selection of rows of a table that is quantised in blocks as one of its real numbers.
+
+    The table has int4 or uint4 numbers, or bytes that pack 2, 4 or 8 bits along the last axis.
+    Returns False if the table is not constant.
+    """
+    arrays = w.graph.constants
+    names = [w.input(0), w.input(2), *filter(None, [w.input(3)])]
+    if any(name not in arrays for name in names):
+        return False
+    bits = int(w.options.get("bits", 4))
+    table, scales, *zeros = (arrays[name] for name in names)
+    axis = int(w.options.get("quantize_axis", 1))
+    if table.dtype == np.uint8:
+        table = _unpack(table, bits)
+        middle = np.full(scales.shape, 2 ** (bits - 1))
+        zeros = [_unpack(zeros[0], bits)[..., : scales.shape[-1]] if zeros else middle]
+    size = int(w.options.get("block_size", 128))
+    factors, offsets = (
+        np.repeat(each.astype(np.float32), size, axis).take(range(table.shape[axis]), axis)
+        for each in (scales, *(zeros or [np.zeros(scales.shape)]))
+    )
+    real = ((table.astype(np.float32) - offsets) * factors).astype(scales.dtype)
+    name = w.graph.constant(f"{names[0]}_real", real)
+    w.add("Gather", name, w.input(1), label=w.node.name, axis=w.options.get("gather_axis", 0))
+    return True
 
 
 def _write_without_blocks(w: NodeWriter) -> bool:
@@ -195,6 +223,7 @@ _KNOWN: Mapping[str, tuple[Callable[[NodeWriter], bool], tuple[str, ...]]] = {
     "FusedConv": (_convolution, (MICROSOFT,)),
     "FusedGemm": (_product, (MICROSOFT,)),
     "MatMulNBits": (_write_packed_product, (MICROSOFT,)),
+    "GatherBlockQuantized": (_write_packed_rows, (MICROSOFT,)),
     **dict.fromkeys(_CHANNELS_LAST, (_write_channels_last, (MICROSOFT,))),
     **dict.fromkeys(_ROOT_MEAN_SQUARES, (_root_mean_square, (MICROSOFT, ""))),
     **dict.fromkeys(
