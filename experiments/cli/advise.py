@@ -16,11 +16,10 @@ def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv =
     The command that repeats each change is printed on a line of its own.
     """
     from experiments.advise.advice import advise_requested, commands, content
-    from experiments.report.terminal import report_console
 
     with options.stages() as progress:
         found = advise_requested(replace(wanted, stage=progress))
     results.write_tables(json, csv, content(found), found.records())
-    found.show(report_console())
+    found.show()
     for one in commands(found):
         say(one)

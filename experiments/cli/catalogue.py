@@ -16,6 +16,7 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
+from experiments.report.terminal import line, plain_table, print_lines, print_parts
 from isa.errors import InputError, suggest_name
 from isa.files import write_atomically
 from isa.installation import install_line
@@ -31,14 +32,12 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
     """List the built-in networks."""
     from experiments.models import MODELS
     from experiments.models.decoders import DECODERS
-    from experiments.report.terminal import plain_table, report_console
 
     found = {model.name: model.description for model in MODELS.values()}
     found |= {name: f"{about} (dla generate)" for name, (about, _) in DECODERS.items()}
     rows = [{"model": name, "description": about} for name, about in found.items()]
     results.write_tables(json, csv, found, rows)
-    table = plain_table(("name", "left"), ("network", "fold"), rows=found.items())
-    report_console().print(table)
+    print_parts(plain_table(("name", "left"), ("network", "fold"), rows=found.items()))
 
 
 Words = Annotated[
@@ -50,11 +49,10 @@ Words = Annotated[
 def explain_word(words: Words = None) -> None:
     """Explain a word in the output of dla, or list all words."""
     from experiments.glossary import find_term, glossary
-    from experiments.report.terminal import report_console
 
     if not words:
         known = ", ".join(word for term in glossary() for word in term.words)
-        report_console().print(f"dla help TERM explains one of: {known}")
+        print_parts(f"dla help TERM explains one of: {known}")
         say("dla COMMAND --help explains a command")
         return
     wanted = " ".join(words)
@@ -108,7 +106,6 @@ def _row(preset: Preset) -> dict[str, object]:
 
 def _print_presets(found: list[Preset]) -> None:
     from dla_sim.presets import DEFAULT_PRESET, MEMORY_MODES
-    from experiments.report.terminal import plain_table, report_console
 
     columns = (
         ("PEs (ic x oc x ow)", "right"),
@@ -137,10 +134,11 @@ def _print_presets(found: list[Preset]) -> None:
             for mode in MEMORY_MODES
         ),
     )
-    console = report_console()
-    console.print(table)
-    console.print(modes)
-    console.print("dla presets NAME prints one as a file to edit; dla settings lists the keys.")
+    print_parts(
+        table,
+        modes,
+        "dla presets NAME prints one as a file to edit; dla settings lists the keys.",
+    )
 
 
 def settings(json: options.Json = None, csv: options.Csv = None) -> None:
@@ -149,7 +147,6 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     Set a key with --set KEY=VALUE or in a preset file.
     """
     from dla_sim.presets import DEFAULT_PRESET, list_settings
-    from experiments.report.terminal import plain_table, report_console
 
     found = list_settings()
     results.write_tables(
@@ -166,12 +163,11 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
             for one in found
         ),
     )  # fmt: skip
-    console = report_console()
-    console.print(table)
-    console.print("Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.")
-    console.print(
+    print_parts(
+        table,
+        "Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.",
         "Defaults are those of a preset file that leaves a key out; without --preset the machine "
-        f"is {DEFAULT_PRESET} ('dla presets {DEFAULT_PRESET}' has its values)."
+        f"is {DEFAULT_PRESET} ('dla presets {DEFAULT_PRESET}' has its values).",
     )
 
 
@@ -225,7 +221,6 @@ def _isa_text(found: Table, format: IsaFormat) -> str:
 
 
 def _print_isa(found: Table) -> None:
-    from experiments.report.terminal import line, plain_table, report_console
 
     names = [variant.name for variant in found.variants]
     columns = [("instruction", "left"), ("opcode", "left"), ("unit", "left"), ("kind", "left")]
@@ -241,10 +236,9 @@ def _print_isa(found: Table) -> None:
             *marks,
             found.owner(item.mnemonic),
         )
-    console = report_console()
-    console.print(shown)
-    for variant in found.variants:
-        console.print(line(f"{variant.name}: {variant.description}"))
+    print_parts(
+        shown, *(line(f"{variant.name}: {variant.description}") for variant in found.variants)
+    )
 
 
 class SupportFormat(StrEnum):
@@ -288,9 +282,7 @@ def support(
 
 
 def _print_support(rows: Sequence[SupportRow]) -> None:
-    from experiments.report.terminal import plain_table, report_console
 
-    console = report_console()
     columns = (("pattern", "left"), ("operators", "fold"), ("needs", "fold"))
     cells = (
         (
@@ -301,8 +293,10 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
         )
         for row in rows
     )
-    console.print(plain_table(*columns, ("declared by", "left"), rows=cells))
-    console.print("The rules that a node must meet: dla support --format markdown")
+    print_parts(
+        plain_table(*columns, ("declared by", "left"), rows=cells),
+        "The rules that a node must meet: dla support --format markdown",
+    )
 
 
 def cache(
@@ -354,11 +348,8 @@ def doctor(json: options.Json = None) -> int:
 
 def _print_installation(found: Installation) -> None:
     from experiments.installation import find_missing
-    from experiments.report.terminal import line, plain_table, report_console
 
-    console = report_console()
-    for name, text in found.facts:
-        console.print(line(f"{name:<9} {text}"), soft_wrap=True)
+    print_lines(*(f"{name:<9} {text}" for name, text in found.facts))
     needed = (
         (
             one.wanted,
@@ -367,7 +358,6 @@ def _print_installation(found: Installation) -> None:
         )
         for one in found.needed
     )
-    console.print(plain_table(("package", "left"), ("version", "left"), ("", "left"), rows=needed))
     extras = (
         (
             extra.name,
@@ -378,4 +368,7 @@ def _print_installation(found: Installation) -> None:
         for extra in found.extras
     )
     columns = (("extra", "left"), ("", "left"), ("packages", "fold"), ("purpose", "fold", 1))
-    console.print(plain_table(*columns, rows=extras))
+    print_parts(
+        plain_table(("package", "left"), ("version", "left"), ("", "left"), rows=needed),
+        plain_table(*columns, rows=extras),
+    )

@@ -24,11 +24,9 @@ from isa.errors import InputError
 if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork
     from byoc.package.package import Package
-    from byoc.partitioning.partition import Partition
     from dla_sim.presets import Preset
     from dla_sim.timing import Timing
     from experiments.report.schema import EndToEnd
-    from experiments.report.terminal import ReportTable
     from experiments.running.network import Network
     from experiments.running.simulate import Tensors
     from isa.program import Program
@@ -129,46 +127,39 @@ def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
 def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) -> None:
     from experiments.report.assemble import port_entries
     from experiments.report.tables import end_to_end_line, fallback_table, integer_line, port_line
-    from experiments.report.terminal import line, report_console
+    from experiments.report.terminal import line, plain_table, print_parts
 
-    console = report_console()
     partition = compiled.partition
     if not summary:
-        console.print(_placement_table(partition))
+        rows = (
+            (
+                entry.node,
+                entry.op_type,
+                "cpu" if entry.region is None else f"dla {entry.region}",
+                entry.reason or "",
+            )
+            for entry in partition.placement
+        )
+        columns = (("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold"))
+        print_parts(plain_table(*columns, rows=rows))
     for region in partition.regions:
         ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
-        console.print(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
+        print_parts(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
     for port in port_entries(compiled.interface):
         if port.integer or port.reason:
-            console.print(line(f"{port.role} {port_line(port)}"))
+            print_parts(line(f"{port.role} {port_line(port)}"))
     if whole.fallbacks and not summary:
-        console.print(fallback_table(whole))
+        print_parts(fallback_table(whole))
     count = sum(entry.on == "dla" for entry in partition.placement)
     macs = whole.dla_macs + whole.cpu_macs
     share = whole.dla_macs / macs if macs else 0.0
     nodes = (
         f"{count} of {len(partition.placement)} nodes and {share:.2%} of {macs:,} MACs on the DLA"
     )
-    console.print(f"{nodes}, {whole.share(whole.dla_cycles):.1%} of the time")
+    print_parts(f"{nodes}, {whole.share(whole.dla_cycles):.1%} of the time")
     if whole.interface_cycles:
-        console.print(integer_line(whole))
-    console.print(f"end to end {end_to_end_line(whole)}")
-
-
-def _placement_table(partition: Partition) -> ReportTable:
-    from experiments.report.terminal import plain_table
-
-    rows = (
-        (
-            entry.node,
-            entry.op_type,
-            "cpu" if entry.region is None else f"dla {entry.region}",
-            entry.reason or "",
-        )
-        for entry in partition.placement
-    )
-    columns = (("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold"))
-    return plain_table(*columns, rows=rows)
+        print_parts(integer_line(whole))
+    print_parts(f"end to end {end_to_end_line(whole)}")
 
 
 def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:

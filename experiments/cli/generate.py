@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,14 +29,11 @@ def command(wanted: GenerateRequest, json: options.Json = None, csv: options.Csv
         found = generate_requested(replace(wanted, progress=progress))
     results.write_tables(json, csv, found.content(), found.records())
     _print(found)
-    if not (found.different or found.mismatches):
-        return 0
-    say(f"difference: {found}", file=sys.stderr)
-    return 1
+    return results.report_difference(str(found)) if found.different or found.mismatches else 0
 
 
 def _print(found: Generation) -> None:
-    from experiments.report.terminal import plain_table, report_console
+    from experiments.report.terminal import plain_table, print_parts
 
     columns = ("tokens", "position", "cycles", "CPU cycles", "µs", "tokens/s", "bytes read",
                "written", "of the cache")  # fmt: skip
@@ -47,7 +43,7 @@ def _print(found: Generation) -> None:
         title=f"{found.model} on {found.machine['name']}",
         rows=map(_row, _choose_rows(found.steps)),
     )
-    report_console().print(table)
+    print_parts(table)
     say(f"tokens       {', '.join(map(str, found.tokens))}")
     say(
         f"check        {len(found.tokens)} tokens compared with ONNX Runtime on the integer model, "

@@ -5,7 +5,6 @@ Compare two machines or two versions on a network.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -171,7 +170,7 @@ def record(folder: Folder, level: Levels = None, missing: Missing = False) -> in
             else:
                 corpus = record_corpus(folder, catalogue(level or ()), progress)
     except DisagreementError as error:
-        return _different(f"nothing recorded: {error}")
+        return results.report_difference(f"nothing recorded: {error}")
     if missing:
         say(f"{folder}: {len(names)} cases added, the others kept")
         return 0
@@ -197,7 +196,7 @@ def add(
     try:
         corpus = add_case(folder, own_case(program, name, tensor or (), settings or ()))
     except DisagreementError as error:
-        return _different(f"nothing added: {error}")
+        return results.report_difference(f"nothing added: {error}")
     say(f"{folder}: case {name} added, {len(corpus.entries)} cases, digest {corpus.digest}")
     return 0
 
@@ -232,7 +231,7 @@ def check(
     from experiments.golden.deviation import format_checked_lines
     from experiments.golden.store import choose, open_corpus
     from experiments.golden.summary import summary_table, to_junit
-    from experiments.report.terminal import report_console
+    from experiments.report.terminal import print_parts
 
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
@@ -246,7 +245,7 @@ def check(
         for line in format_checked_lines(outcome):
             say(line)
     if failed:
-        report_console().print(summary_table(failed))
+        print_parts(summary_table(failed))
     if failed and not all:
         say(f"details: --all, or --case {failed[0].name} --all")
     say(
@@ -254,7 +253,11 @@ def check(
         f"{corpus.digest}"
     )
     say(f"checked: {HOME}")
-    return _different(f"{failed[0].name} and {len(failed) - 1} more cases differ") if failed else 0
+    return (
+        results.report_difference(f"{failed[0].name} and {len(failed) - 1} more cases differ")
+        if failed
+        else 0
+    )
 
 
 @app.command("bless")
@@ -272,7 +275,7 @@ def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = No
         with options.stages() as progress:
             done = recording.bless(folder, names, reason, progress)
     except recording.DisagreementError as error:
-        return _different(f"nothing blessed: {error}")
+        return results.report_difference(f"nothing blessed: {error}")
     if not done.changed:
         say(f"{folder}: all {len(names)} cases are as recorded; nothing to bless")
         return 0
@@ -330,7 +333,6 @@ def diff(
     from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import snapshot_of
     from experiments.report.shown import Document
-    from experiments.report.terminal import report_console
 
     with options.stages() as progress:
         found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
@@ -338,10 +340,12 @@ def diff(
     shown = Document(found, COMPARISON)
     if html is not None:
         write_atomically(html, shown.page())
-    shown.show(report_console())
+    shown.show()
     if found.differing:
         first = found.differing[0]
-        return _different(f"{len(found.differing)} layers; {first.name}: {first.remark}")
+        return results.report_difference(
+            f"{len(found.differing)} layers; {first.name}: {first.remark}"
+        )
     return 0
 
 
@@ -363,7 +367,7 @@ def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = N
             source = export_source(wanted)
             made = build_export(source)
     except DisagreementError as error:
-        return _different(f"nothing exported: {error}")
+        return results.report_difference(f"nothing exported: {error}")
     folder = output or Path(DEFAULT_FOLDER) / "rtl" / source.name.replace("/", "-")
     write_export(made, folder)
     stop = f", stops with {made.stopped}" if made.stopped else ""
@@ -372,11 +376,6 @@ def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = N
         f"cycles{stop}"
     )
     return 0
-
-
-def _different(message: str) -> int:
-    say(f"difference: {message}", file=sys.stderr)
-    return 1
 
 
 def _format_outcomes(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:

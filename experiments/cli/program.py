@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,10 +114,7 @@ def _tell(findings: Findings) -> int:
     """Print the result of debugging a program and return the command's exit status."""
     for line in findings.lines:
         say(line)
-    if findings.difference is None:
-        return 0
-    say(f"difference: {findings.difference}", file=sys.stderr)
-    return 1
+    return 0 if findings.difference is None else results.report_difference(findings.difference)
 
 
 def _present(
@@ -126,13 +122,12 @@ def _present(
 ) -> None:
     """Write the simulated figures of a program to JSON and CSV files, and print them."""
     from experiments.report.tables import figure_rows, kind_table, layer_table, unit_table
-    from experiments.report.terminal import report_console
+    from experiments.report.terminal import print_parts
 
     rows = figure_rows(figures)
     results.write_tables(json, csv, figures.model_dump(mode="json", by_alias=True), rows)
-    console = report_console()
-    for part in () if summary else (layer_table(rows), kind_table(figures), unit_table(figures)):
-        console.print(part)
+    if not summary:
+        print_parts(layer_table(rows), kind_table(figures), unit_table(figures))
     totals = figures.totals
     say(
         f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation "

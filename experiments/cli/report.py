@@ -61,7 +61,6 @@ def command(
     """
     from experiments.collection.saved import load_comparison, load_document
     from experiments.report.shown import Document
-    from experiments.report.terminal import report_console
     from experiments.sweep.results import is_sweep
     from experiments.systems.result import SYSTEM
 
@@ -84,7 +83,7 @@ def command(
         )
     if csv is not None:
         results.write_csv(csv, document.records())
-    document.show(report_console(), "brief" if summary else "tables")
+    document.show(form="brief" if summary else "tables")
     if tables:
         return
     page, pictures = _places(_name(files), files[0], output, png)

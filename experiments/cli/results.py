@@ -18,7 +18,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any, TextIO
 
-from experiments.literal import neutral
+from experiments.literal import neutral, say
 from isa.files import check_distinct, check_writable, protect_files, write_atomically
 
 STANDARD_OUTPUT = Path("-")
@@ -129,6 +129,12 @@ def write(place: Path, text: str) -> None:
         stream.buffer.flush()
     else:
         stream.write(text)
+
+
+def report_difference(message: str) -> int:
+    """Print a difference from the expected results on standard error; return the exit status."""
+    say(f"difference: {message}", file=sys.stderr)
+    return 1
 
 
 def write_json(place: Path | None, content: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,7 +115,7 @@ def synth(
     """
     _require()
     from experiments.cost.table import DEFAULT_TABLE, load_table
-    from experiments.report.terminal import plain_table, report_console
+    from experiments.report.terminal import plain_table, print_parts
     from experiments.rtl import gates
 
     machine = _machine(hardware)
@@ -126,9 +125,7 @@ def synth(
     rows = gates.component_rows(found)
     results.write_tables(json, csv, gates.synthesis_json(found, machine, table), rows)
     columns = ((name.replace("_", " "), "right") for name in list(rows[0])[1:])
-    report_console().print(
-        plain_table(("component", "fold"), *columns, rows=gates.list_cells(rows))
-    )
+    print_parts(plain_table(("component", "fold"), *columns, rows=gates.list_cells(rows)))
     for line in gates.summary_lines(found, machine, table):
         say(line)
 
@@ -138,7 +135,7 @@ def synth(
 @options.expand_options
 def ports(hardware: MachineChoice, json: options.Json = None, csv: options.Csv = None) -> None:
     """List the scratchpad ports of a machine, and the operands that each transfers."""
-    from experiments.report.terminal import plain_table, report_console
+    from experiments.report.terminal import plain_table, print_parts
     from experiments.rtl import word_ports
     from isa.arch import BankedMemory
 
@@ -162,7 +159,7 @@ def ports(hardware: MachineChoice, json: options.Json = None, csv: options.Csv =
         [value if isinstance(value, str) else f"{value:,}" for value in row.values()]
         for row in rows
     )
-    report_console().print(plain_table(*columns, rows=cells))
+    print_parts(plain_table(*columns, rows=cells))
     for line in lines:
         say(line)
 
@@ -206,12 +203,9 @@ def check(
         f"{cycles:,} cycles"
     )
     say(f"{folder}: {done}; {refused} more are refused by every machine")
-    if wrong:
-        say(
-            f"difference: {wrong[0].case.name} and {len(wrong) - 1} more cases differ",
-            file=sys.stderr,
-        )
-    return 1 if wrong else 0
+    if not wrong:
+        return 0
+    return results.report_difference(f"{wrong[0].case.name} and {len(wrong) - 1} more cases differ")
 
 
 @app.command("case")

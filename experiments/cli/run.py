@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -80,7 +79,7 @@ def command(
     results.write(place, report_json(report))
     results.write_csv(csv, layer_rows(report))
     if all or summary:
-        done.show(report_console(), "brief" if summary else "tables")
+        done.show(form="brief" if summary else "tables")
     else:
         done.show(report_console(SCREEN_COLUMNS), "screen")
         if ending.advice and _can_advise(report) and place != results.STANDARD_OUTPUT:
@@ -139,7 +138,4 @@ def _status(report: RunReport) -> int:
     from experiments.report.checks import find_difference
 
     difference = find_difference(report.check, report.hardware, report.accuracy)
-    if not difference:
-        return 0
-    say(f"difference: {difference}", file=sys.stderr)
-    return 1
+    return results.report_difference(difference) if difference else 0

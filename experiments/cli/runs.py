@@ -25,11 +25,10 @@ DEFAULT_PORT = 8350
 def runs(folder: Folder = Path("runs"), csv: options.Csv = None) -> None:
     """List the runs and sweeps below a folder, newest first, with time and check."""
     from experiments.collection.listing import Collector
-    from experiments.report.terminal import report_console
 
     found = Collector(folder).collect()
     results.write_csv(csv, found.records())
-    found.show(report_console())
+    found.show()
 
 
 def serve(folder: Folder = Path("runs"), port: Port = DEFAULT_PORT) -> None:

@@ -48,7 +48,6 @@ def sweep(
 
     Exit status 1 if no point is ok.
     """
-    from experiments.report.terminal import report_console
     from experiments.sweep.grid import Grid
     from experiments.sweep.joint import content
     from experiments.sweep.results import check_export
@@ -74,7 +73,7 @@ def sweep(
         say(f"{export}: {export_table(swept.path, export, wanted.cost)} rows")
     if swept.joint is not None:
         results.write_tables(json, csv, content(swept.joint), swept.joint.records())
-        swept.joint.show(report_console())
+        swept.joint.show()
     if swept.failure is None:
         return 0
     say(swept.failure, file=sys.stderr)
@@ -123,7 +122,6 @@ def explore(
     The exit status is 1 if no point is ok.
     """
     from experiments.explore.exploring import explore_requested
-    from experiments.report.terminal import report_console
     from experiments.sweep.session import read_specification, results_file
 
     checked = read_specification(wanted)
@@ -133,7 +131,7 @@ def explore(
             progress("points", done, wanted.trials)
 
         found = explore_requested(replace(wanted, spec=checked, stage=progress, report=report))
-    found.show(report_console())
+    found.show()
     say(f"results in {results_file(checked, wanted.output)}")
     _write(found, json, csv, png)
     if any(point.row["status"] == "ok" for point in found.found):

@@ -64,7 +64,6 @@ def command(
 def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path | None) -> int:
     with options.pause_collection():
         from dla_sim.systems.simulate import Interval
-        from experiments.report.terminal import report_console
         from experiments.systems.report import report_json, task_rows
         from experiments.systems.requested import system_requested
 
@@ -73,7 +72,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     with options.stages() as progress:
         found = system_requested(replace(wanted, watch=watch, progress=progress))
     report = found.report
-    found.show(report_console())
+    found.show()
     if found.rate is not None:
         tried = len(found.rate.tried)
         say(
@@ -88,10 +87,9 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
 
         write_atomically(trace, timeline_trace(report, intervals))
     if report.check is not None and report.check.mismatches:
-        say(
-            f"difference: {report.check.first} in pieces has other bits than whole", file=sys.stderr
+        return results.report_difference(
+            f"{report.check.first} in pieces has other bits than whole"
         )
-        return 1
     if not report.missed:
         return 0
     late = max(report.tasks, key=lambda task: (task.missed, task.name))
@@ -105,7 +103,6 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
 
 def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path | None) -> int:
     with options.pause_collection():
-        from experiments.report.terminal import report_console
         from experiments.systems.requested import sweep_requested
         from experiments.systems.sweep import parse_axes, sweep_json
 
@@ -117,7 +114,7 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
         found = sweep_requested(
             SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress})
         )
-    found.show(report_console())
+    found.show()
     if json is not None:
         results.write(json, sweep_json(found))
     results.write_csv(csv, found.rows)
@@ -133,18 +130,16 @@ def split(wanted: SplitRequest, json: options.Json = None) -> int:
     The exit status is 1 if the split network computes other bits.
     """
     with options.pause_collection():
-        from experiments.report.terminal import report_console
         from experiments.systems.requested import split_requested
         from experiments.systems.split import split_json
 
     with options.stages() as progress:
         report = split_requested(replace(wanted, progress=progress))
-    report.show(report_console())
+    report.show()
     if json is not None:
         results.write(json, split_json(report))
-    if report.mismatches:
-        say(
-            f"difference: {report.mismatches} elements of the split network have other bits",
-            file=sys.stderr,
-        )
-    return 1 if report.mismatches else 0
+    if not report.mismatches:
+        return 0
+    return results.report_difference(
+        f"{report.mismatches} elements of the split network have other bits"
+    )

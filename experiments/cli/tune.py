@@ -10,6 +10,7 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
+from experiments.report.terminal import line, plain_table, print_lines, print_parts
 from experiments.running.given import Compiling
 from experiments.tune.request import TuneRequest
 
@@ -71,7 +72,6 @@ def _tiling(choice: LayerChoice) -> str:
 
 
 def _print(tuned: Tuned, measurements: int) -> None:
-    from experiments.report.terminal import line, plain_table, report_console
 
     log = tuned.log
     records = log.records[:measurements]
@@ -80,7 +80,6 @@ def _print(tuned: Tuned, measurements: int) -> None:
     fewest = best.measurement
     assert own.cycles is not None
     assert fewest.cycles is not None
-    console = report_console()
     table = plain_table(
         ("layer", "fold"),
         ("cycles", "right"),
@@ -99,10 +98,10 @@ def _print(tuned: Tuned, measurements: int) -> None:
             table.add_row(
                 before.layer, f"{own.sites[number]:,}", f"{fewest.sites[number]:,}", *tilings
             )
-    console.print(table)
+    print_parts(table)
     if tuned.donor is not None:
-        console.print(line(f"schedules offered by {tuned.donor}"))
-    console.print(line(tuned.summary), soft_wrap=True)
+        print_parts(line(f"schedules offered by {tuned.donor}"))
+    print_lines(tuned.summary)
 
 
 LayerName = Annotated[
@@ -169,7 +168,6 @@ def explain(
 
 
 def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]) -> None:
-    from experiments.report.terminal import line, plain_table, report_console
 
     waits = any(one.bank_waits for region in cycles for one in region.values())
     table = plain_table(
@@ -185,11 +183,10 @@ def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]
             table.add_row(
                 choice.layer, str(region), groups.get(choice.layer, _tiling(choice)), *figures
             )
-    console = report_console()
-    console.print(table)
+    print_parts(table)
     names = sorted({name for choices in chosen for name in choices.residents or ()})
     if names:
-        console.print(line(f"in the scratchpad: {', '.join(names)}"), soft_wrap=True)
+        print_lines(f"in the scratchpad: {', '.join(names)}")
 
 
 def _list_layouts(found: Sequence[RegionLayouts]) -> None:
@@ -197,7 +194,6 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
 
     Only for banked memory.
     """
-    from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.layouts import edge_line
 
     if not found:
@@ -227,31 +223,25 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
                 else [f"{one.convolution.direct:,}", f"{one.convolution.matrix:,}"]
             )
             table.add_row(name, result, *moved, *both)
-    console = report_console()
-    console.print(table)
-    for text in (
+    print_parts(table)
+    print_lines(
         "copied: by OP_PERMUTE, because the layer needs another layout, or because it moves "
         "elements itself",
         "direct, as matrices: cycles of EX by the formulas, for a direct convolution, and for a "
         "matrix product including its copy (docs/compiler.md)",
         *(edge_line(edge) for region in found for edge in region.edges),
-    ):
-        console.print(line(text), soft_wrap=True)
+    )
 
 
 def _print_explanation(found: Explanation, limit: Limit) -> None:
-    from experiments.report.terminal import line, plain_table, report_console
-
-    console = report_console()
     near = f", {', '.join(found.resident)} in the scratchpad" if found.resident else ""
-    console.print(
+    print_parts(
         line(
             f"{found.layer} ({found.kind}, region {found.region}): {found.budget_bytes:,} bytes "
             f"for tiles{near}"
         )
     )
-    text = f"{found.layer} {limit.sentence}; it takes {limit.cycles:,} cycles"
-    console.print(line(text), soft_wrap=True)
+    print_lines(f"{found.layer} {limit.sentence}; it takes {limit.cycles:,} cycles")
     ranks = {
         "estimated cycles": 0,
         "compute": 3,
@@ -279,8 +269,8 @@ def _print_explanation(found: Explanation, limit: Limit) -> None:
             *(f"{figure:,}" for figure in figures),
             f"{one.missing:,}" if one.missing else "",
         )
-    console.print(table)
-    for text in (
+    print_parts(table)
+    print_lines(
         *(() if found.group is None else (_group_line(found.group),)),
         f"*: {found.why}",
         f"in the whole network, {found.estimate:,} cycles are estimated for the layer, and it "
@@ -295,5 +285,4 @@ def _print_explanation(found: Explanation, limit: Limit) -> None:
         *(() if found.layouts is None else found.layouts.lines()),
         "a tiling: output channels x rows [of input channels], outer loop, buffers of "
         "inputs/constants/outputs",
-    ):
-        console.print(line(text), soft_wrap=True)
+    )

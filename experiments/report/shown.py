@@ -15,7 +15,7 @@ from rich.console import Console
 
 from experiments.extras import require_pandas
 from experiments.literal import escape_html
-from experiments.report.terminal import Printed, ReportTable, line
+from experiments.report.terminal import Printed, ReportTable, line, report_console
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -87,9 +87,17 @@ class Shown:
         table = next((html_table(one) for one in tables if isinstance(one, ReportTable)), "")
         return f"<div><p>{told}</p>{table}</div>"
 
-    def show(self, console: Console, form: Literal["tables", "brief", "screen"] = "tables") -> None:
-        """Print all tables of the results, only totals (``brief``), or one ``screen``."""
+    def show(
+        self,
+        console: Console | None = None,
+        form: Literal["tables", "brief", "screen"] = "tables",
+    ) -> None:
+        """Print all tables of the results, only totals (``brief``), or one ``screen``.
+
+        Without ``console`` they go to standard output.
+        """
         subject, how = self.presented
+        console = console or report_console()
         wanted = getattr(how, form)
         for one in map(line, self.lines()) if wanted is None else wanted(subject):
             console.print(one)

@@ -34,6 +34,20 @@ def report_console(columns: int | None = None) -> Console:
     return console
 
 
+def print_parts(*parts: Printed | str) -> None:
+    """Print tables and texts on standard output, broken at its width."""
+    console = report_console()
+    for part in parts:
+        console.print(part)
+
+
+def print_lines(*texts: str) -> None:
+    """Print each text as one line on standard output, however long it is."""
+    console = report_console()
+    for text in texts:
+        console.print(line(text), soft_wrap=True)
+
+
 def status_console() -> Console:
     return Console(**_LITERAL, stderr=True)
 
