@@ -15,7 +15,7 @@ from byoc.quantisation.calibrate import default_feeds
 from isa.arch import Arch
 from tests.e2e.harness import Comparison, compare
 from tests.e2e.index_files import Outcome, check_network, run_file
-from tests.e2e.index_networks import NETWORKS, IndexNetwork
+from tests.e2e.index_networks import FLOAT, INT64, NETWORKS, IndexNetwork
 
 MACHINE = Arch(isa="v4")
 Tensors = dict[str, NDArray[Any]]
@@ -152,6 +152,36 @@ def test_few_rows_and_gates_take_one_region(name: str) -> None:
     found = run_on_device(model, feeds_of(model, 1)[0])
     assert len(found.partition.regions) == 1
     assert on_cpu(found) <= {"Gather"}
+
+
+def test_edges_of_a_graph_take_one_look_up() -> None:
+    model = NETWORKS["graph-network"]()
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    on_host = [node.op_type for part in found.partition.host_parts for node in part.nodes]
+    assert on_host.count("Gather") == 1
+
+
+def test_cpu_of_a_detector_selects_and_sorts_integers() -> None:
+    model = NETWORKS["yolo-head"]()
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    assert on_cpu(found) == {"TopK", "Gather", "Mod", "Div", "Cast"}
+    values = found.partition.graph.values
+    nodes = [node for part in found.partition.host_parts for node in part.nodes]
+    kinds = [values[node.inputs[0]].dtype for node in nodes if node.op_type == "TopK"]
+    assert kinds == ["int8", "int8"]
+    assert len(nodes) == 10  # two of them quantise the image and dequantise the boxes
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("ties", [False, True])
+def test_topk_of_integers_keeps_the_order_of_equal_numbers(ties: bool, largest: int) -> None:
+    w = IndexNetwork(6)
+    x = w.linear(w.input("x", (4, 80)), 80, 80)
+    x = w.add("Relu", x) if ties else x
+    values, places = w.add_many("TopK", 2, x, w.ints(70), axis=-1, largest=largest)
+    model = w.model(w.linear(values, 70, 8), places, kinds=[FLOAT, INT64])
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    assert on_cpu(found) == {"TopK"}
 
 
 @pytest.mark.parametrize("ties", [False, True])

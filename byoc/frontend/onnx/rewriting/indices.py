@@ -32,6 +32,7 @@ MOST_SUMMED = 256
 MOST_RANKS = 4
 """Largest number of maxima that are searched one after another."""
 _SPREADERS = ("Expand", "Tile")
+_VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 @write_operators("Gather", "GatherElements", "ScatterElements", "ScatterND")
@@ -69,17 +70,61 @@ def _select_rows(
     if prod(shape[:axis]) > 1 or rows < 2 or not prod(chosen):
         return None
     w = NodeWriter(graph, node)
-    flat = w.add("Reshape", indices, w.constant([-1], np.int64))
+    result = (*shape[:axis], *chosen, *shape[axis + 1 :])
     if rows <= MOST_SELECTED:
-        hot = w.add("Gather", _identity(graph, rows), flat, axis=0)
+        hot = _add_hot_rows(w, graph, rows, indices)
         sizes = [rows, prod(shape[axis + 1 :])]
         matrix = w.add("Reshape", table, w.constant(sizes, np.int64))
-        product = w.add("MatMul", hot, matrix, label=node.name)
-        result = (*shape[:axis], *chosen, *shape[axis + 1 :])
-        w.add("Reshape", product, w.constant(result, np.int64))
+        found = w.add("MatMul", hot, matrix, label=node.name)
     elif whole:
-        w.add("Gather", table, flat, axis=axis, label=node.name)
-    return w.finish() if rows <= MOST_SELECTED or whole else None
+        found = w.add("Gather", table, _find_viewed(graph, indices), axis=axis, label=node.name)
+    else:
+        return None
+    w.add("Reshape", found, w.constant(result, np.int64))
+    return w.finish()
+
+
+def _find_viewed(graph: GraphView, indices: str) -> str:
+    """Return the tensor with the same indices in order, before changes of its shape.
+
+    The CPU then selects at once; a change of the selection's shape is free on the accelerator.
+    """
+    while (maker := graph.maker(indices, *_VIEWS)) is not None and maker.input[0] in graph.shapes:
+        indices = maker.input[0]
+    return indices
+
+
+def _add_hot_rows(w: NodeWriter, graph: GraphView, size: int, indices: str) -> str:
+    """Write a matrix with a one-hot row of ``size`` for each index; return its name.
+
+    The CPU looks up all rows of a matrix of indices at once, such as sources and targets of edges.
+    """
+    indices = _find_viewed(graph, indices)
+    maker = graph.maker(indices, "Gather")
+    if maker is not None and _is_read_by_rows(graph, maker):
+        hot = w.add("Gather", _identity(graph, size), maker.input[0], axis=0)
+        hot = w.add("Gather", hot, maker.input[1], axis=0)
+    else:
+        hot = w.add("Gather", _identity(graph, size), indices, axis=0)
+    return w.add("Reshape", hot, w.constant([-1, size], np.int64))
+
+
+def _is_read_by_rows(graph: GraphView, row: NodeProto) -> bool:
+    """Return True if Gathers of constant rows, as ``row`` is one, read all of a matrix.
+
+    The result is also True if the matrix is looked up already.
+    """
+    matrix = row.input[0]
+    rows = graph.shapes.get(matrix, (0,))[0]
+    read = set[int]()
+    for node in graph.readers(matrix):
+        places = graph.constants.get(node.input[1]) if node.op_type == "Gather" else None
+        if node.op_type == "Gather" and node.input[1] == matrix:
+            return True
+        if places is None or attributes(node).get("axis", 0):
+            return False
+        read.update(int(place) % rows for place in places.flat)
+    return 0 < len(read) == rows
 
 
 def _find_spread(graph: GraphView, indices: str, axis: int) -> str | None:
@@ -109,12 +154,11 @@ def _add_rows(
         eye = np.eye(shape[0], dtype=np.float32)
         hot = w.constant(eye[:, graph.constants[rows].reshape(-1)])
     else:
-        flat = w.add("Reshape", rows, w.constant([-1], np.int64))
-        identity = _identity(graph, shape[0])
         if shape[0] > MOST_SELECTED:
-            hot = w.add("Gather", identity, flat, axis=1)
+            flat = w.add("Reshape", rows, w.constant([-1], np.int64))
+            hot = w.add("Gather", _identity(graph, shape[0]), flat, axis=1)
         else:  # shared with selections by the same indices
-            hot = w.add("Transpose", w.add("Gather", identity, flat, axis=0))
+            hot = w.add("Transpose", _add_hot_rows(w, graph, shape[0], rows))
     matrix = w.add("Reshape", updates, w.constant([added[0], width], np.int64))
     product = w.add("MatMul", hot, matrix, label=node.name)
     total = w.add("Reshape", product, w.constant(shape, np.int64))

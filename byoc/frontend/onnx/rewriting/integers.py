@@ -33,6 +33,8 @@ _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _COPIERS = frozenset(form.onnx for form in FORMS if form.carried == "reals")
 _SELECTORS = ("Gather", "GatherElements", "GatherND")
+_CHOOSERS = (*_SELECTORS, "TopK")
+"""Operators that select elements of their first operand at run time."""
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: its input position, and the weights' channel axis."""
 
@@ -187,11 +189,11 @@ def _copy_movers(
     return nodes
 
 
-@write_operators(*_MOVERS, *_COPIERS, *_SELECTORS)
+@write_operators(*_MOVERS, *_COPIERS, *_CHOOSERS)
 def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a DequantizeLinear from before a data movement node to after it."""
     source = graph.maker(node.input[0], DEQUANTIZE)
-    chooses = _is_row_selection(node, graph.constants)
+    chooses = node.op_type == "TopK" or _is_row_selection(node, graph.constants)
     if source is None or not (
         node.op_type in _MOVERS or chooses or _is_copy(node, graph.constants)
     ):
@@ -314,14 +316,21 @@ def _move_before_concat(graph: GraphView, node: NodeProto) -> Sequence[NodeProto
     return [*nodes, joined]
 
 
-@write_operators(*_SELECTORS)
-def select_integers(graph: GraphView, node: NodeProto) -> None:
-    """Select integers at run time, not real numbers, from a tensor that the model quantises.
+def select_integers(model: ModelProto) -> ModelProto:
+    """Select and move integers on the CPU, not real numbers, between tensors that are quantised.
 
-    Exact: a QuantizeLinear with the parameters of the DequantizeLinear gives the same integers.
+    Exact: a QuantizeLinear with the parameters of the DequantizeLinear gives the same integers, and
+    integers have the order of the real numbers.
     """
+    return _raise(_choose_integers(model))
+
+
+@write_operators(*_CHOOSERS)
+def _choose_integers(graph: GraphView, node: NodeProto) -> None:
+    """Move a DequantizeLinear behind the run-time selection that reads it."""
     source = graph.maker(node.input[0], DEQUANTIZE)
-    if source is None or not _is_row_selection(node, graph.constants):
+    chooses = node.op_type == "TopK" or _is_row_selection(node, graph.constants)
+    if source is None or not chooses:
         return
     scale = graph.constants.get(source.input[1])
     if scale is None or scale.size != 1 or _kind(graph, source) not in _BYTES:
