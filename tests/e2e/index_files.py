@@ -53,7 +53,7 @@ class RandomIndices:
         steps = [
             self.gather, self.gather_elements, self.scatter, self.scatter_nd, self.replace,
             self.gates, self.masked, self.divide, self.condition, self.accumulate, self.one_hot,
-            self.sample, self.search,
+            self.sample, self.search, self.sort, self.gather_nd, self.exchange,
         ]  # fmt: skip
         for _ in range(self.random.integers(2, 6)):
             x = steps[self.random.integers(len(steps))](x)
@@ -161,8 +161,33 @@ class RandomIndices:
         grid = self.w.add("Mul", grid, self.w.constant(0.93))
         grid = self.w.add("Reshape", grid, self.w.ints(1, self.rows, self.columns, 2))
         mode = str(self.random.choice(["linear", "nearest"]))
-        found = self.w.add("GridSample", image, grid, mode=mode)
+        padding = str(self.random.choice(["zeros", "border", "reflection"]))
+        found = self.w.add("GridSample", image, grid, mode=mode, padding_mode=padding)
         return self.w.add("Reshape", found, self.w.ints(self.rows, self.columns))
+
+    def sort(self, x: str) -> str:
+        axis = int(self.random.integers(2))
+        count = self.w.ints(self.columns if axis else self.rows)
+        largest = int(self.random.integers(2))
+        values, places = self.w.add_many("TopK", 2, x, count, axis=axis, largest=largest)
+        if self.random.random() < 0.5:
+            return values
+        picked = self.w.add("GatherElements", x, places, axis=axis)
+        return self.w.add("Sub", picked, self.w.constant(0.5))
+
+    def gather_nd(self, x: str) -> str:
+        pairs = self.random.integers(0, self.columns, (self.rows, self.columns, 1))
+        row = self.w.add("Reshape", self.indices(self.rows), self.w.ints(self.rows, 1, 1))
+        row = self.w.add("Expand", row, self.w.ints(self.rows, self.columns, 1))
+        places = self.w.add("Concat", row, self.w.constant(pairs, np.int64), axis=2)
+        return self.w.add("GatherND", x, places)
+
+    def exchange(self, x: str) -> str:
+        self._inputs += 1
+        places = self.w.input(f"at{self._inputs}", (self.rows, 2), INT64)
+        updates = self.w.add("Slice", x, self.w.ints(0), self.w.ints(2), self.w.ints(1))
+        way = str(self.random.choice(["none", "add", "max"]))
+        return self.w.add("ScatterElements", x, places, updates, axis=1, reduction=way)
 
     def search(self, x: str) -> str:
         axis = int(self.random.integers(2))

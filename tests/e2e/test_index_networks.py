@@ -172,6 +172,71 @@ def test_cpu_of_a_detector_selects_and_sorts_integers() -> None:
     assert len(nodes) == 10  # two of them quantise the image and dequantise the boxes
 
 
+def detector_with_suppression() -> onnx.ModelProto:
+    w = IndexNetwork(8)
+    x = w.conv(w.input("image", (1, 3, 16, 16)), 8, 3, stride=2)
+    boxes = w.add(
+        "Transpose", w.add("Reshape", w.conv(x, 4, 8, 1), w.ints(1, 4, 64)), perm=[0, 2, 1]
+    )
+    scores = w.add("Sigmoid", w.add("Reshape", w.conv(x, 3, 8, 1), w.ints(1, 3, 64)))
+    limits = [w.ints(5), w.constant([0.5]), w.constant([0.1])]
+    chosen = w.add("NonMaxSuppression", boxes, scores, *limits)
+    return w.model(boxes, scores, chosen, kinds=[FLOAT, FLOAT, INT64])
+
+
+def one_operator(op: str) -> onnx.ModelProto:
+    w = IndexNetwork(9)
+    columns = 300 if op == "ArgMax" else 12
+    x = w.linear(w.input("x", (400, 16)), 16, columns)
+    if op == "ArgMax":
+        return w.model(w.add(op, x, axis=1, keepdims=0), kinds=[INT64])
+    if op == "OneHot":
+        ids = w.input("ids", (400,), INT64)
+        y = w.add("Mul", x, w.add(op, ids, w.constant(12, np.int64), w.constant([-0.5, 1.5])))
+    elif op == "CumSum":
+        y = w.add(op, x, w.constant(0, np.int64), reverse=1)
+    else:
+        ids = w.input("ids", (400, 1), INT64)
+        y = w.add(op, x, ids, w.linear(x, 12, 1), axis=1, reduction="max")
+    return w.model(w.linear(y, 12, 4))
+
+
+@pytest.mark.parametrize(
+    "op", ["NonMaxSuppression", "ArgMax", "OneHot", "CumSum", "ScatterElements"]
+)
+def test_cpu_runs_other_searches_and_scatters_and_says_why(op: str) -> None:
+    model = detector_with_suppression() if op == "NonMaxSuppression" else one_operator(op)
+    feed = feeds_of(model, 1)[0]
+    for one, other in zip(run_file(model, feed), run_file(prepare(model), feed), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    found = run_on_device(model, feed)
+    assert op in on_cpu(found)
+    assert on_cpu(found) <= {op, "Mul"}
+    assert all(place.reason for place in found.partition.placement if place.on == "cpu")
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("corners", [0, 1])
+def test_cpu_samples_integers(mode: str, padding: str, corners: int) -> None:
+    w = IndexNetwork(corners)
+    image = w.conv(w.input("image", (2, 3, 9, 7)), 8, 3)
+    grid = w.add("Tanh", w.linear(w.input("x", (2, 30)), 30, 40))
+    grid = w.add("Mul", w.add("Reshape", grid, w.ints(2, 4, 5, 2)), w.constant(1.17))
+    options: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+    y = w.add("GridSample", image, grid, **options)
+    model = w.model(w.conv(y, 4, 8))
+    feed = feeds_of(model, 1)[0]
+    found = run_on_device(model, feed)
+    assert on_cpu(found) == {"GridSample"}
+    assert len(found.partition.regions) == 2
+    values = found.partition.graph.values
+    (node,) = (one for one in found.partition.graph.nodes if one.op_type == "GridSample")
+    assert [values[name].dtype for name in (*node.inputs, *node.outputs)] == ["int8"] * 3
+    (place,) = (one for one in found.partition.placement if one.op_type == "GridSample")
+    assert place.reason == "GridSample is not supported on the accelerator"
+
+
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("ties", [False, True])
 def test_topk_of_integers_keeps_the_order_of_equal_numbers(ties: bool, largest: int) -> None:

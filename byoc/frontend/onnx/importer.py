@@ -129,11 +129,12 @@ class _Builder:
                 return Unrecognised(
                     f"it uses '{name}' with another quantisation than the rest of the model"
                 )
-        found = (
-            unit.family.attributes(written)
-            if unit.family is not None and written is not None
-            else {}
-        )
+        found: dict[str, Any] | str = {}
+        if unit.family is not None and written is not None:
+            found = unit.family.attributes(written)
+        elif unit.form is not None:
+            given = unit.node.attributes
+            found = {name: given[name] for name in unit.form.attributes if name in given}
         return Unrecognised(found) if isinstance(found, str) else found
 
     def _add_unit(self, unit: IntegerUnit, written: Written | None, own: dict[str, Any]) -> None:

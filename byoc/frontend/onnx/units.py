@@ -23,6 +23,8 @@ from byoc.operators.products import explain_unfused, float_reason
 from byoc.operators.registry import load_installed_families
 
 _ACTIVATIONS = ("Relu", "Clip")
+_CPU_FORMS = {"GridSample": Form("GridSample", operands=2, attributes=("mode",))}
+"""Operators without a family that the CPU computes from integers to integers, in one loop."""
 NOT_QUANTISED = "is not quantised with constant parameters"
 """End of the remark on a node whose input or output is in float."""
 
@@ -32,7 +34,8 @@ class IntegerUnit:
     """Operator on integer tensors, with the ONNX nodes that quantise and dequantise around it.
 
     ``quantizations`` are those of operands and result. ``family`` and ``form`` describe the
-    operator; both are None for a change of quantisation, whose canonical type is ``op_type``.
+    operator; both are None for a change of quantisation, whose canonical type is ``op_type``, and
+    ``family`` is None for an operator that only the CPU computes.
     ``activation`` is the ONNX Relu or Clip between the operator and its QuantizeLinear. ``plain``
     is True if the operator works on the integers themselves, without scales. ``zero_points`` are
     those of the operands of a product of bare integers. ``covers`` lists every ONNX node of the
@@ -72,6 +75,9 @@ def recognise(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
         return _rescale(view, node)
     if any(isinstance(value, GraphProto) for value in node.attributes.values()):
         return Unrecognised(_body_reason(view, node))
+    if node.standard and node.op_type in _CPU_FORMS:
+        found = _find_unit_between(view, node, None, _CPU_FORMS[node.op_type])
+        return found if isinstance(found, IntegerUnit) else Unrecognised("")
     if not node.standard or node.op_type not in registry.forms:
         return Unrecognised(
             _table_reason(view, node) if node.op_type in registry.closes.operators else ""
@@ -296,7 +302,7 @@ def _plain(
 
 
 def _find_unit_between(
-    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
+    view: OnnxView, node: OnnxNode, family: type[Operator] | None, form: Form
 ) -> IntegerUnit | Unrecognised:
     unit = _find_dequantised_unit(view, node, family, form)
     if isinstance(unit, Unrecognised) or form.bare:
@@ -321,7 +327,7 @@ def _find_unit_between(
 
 
 def _find_dequantised_unit(
-    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
+    view: OnnxView, node: OnnxNode, family: type[Operator] | None, form: Form
 ) -> IntegerUnit | Unrecognised:
     """Return an integer unit that ends at ``node``, with dequantised operands or flags."""
     quantizations: dict[str, Quantization] = {}
