@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
-from benchmarks.real_networks import Real, read_record, recorded, run_one, table
+from benchmarks.zoo import read_record, recorded, run_one, table
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
@@ -274,9 +274,9 @@ def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """docs/validation.md has the table that ``benchmarks.real_networks`` prints.
+    """docs/validation.md has the table that ``benchmarks.zoo`` prints.
 
-    The command is ``python -m benchmarks.real_networks --table benchmarks/zoo.csv``.
+    The command is ``python -m benchmarks.zoo --table benchmarks/zoo.csv``.
     """
     assert table(RECORD) in (ROOT / "docs/validation.md").read_text()
 
@@ -285,10 +285,10 @@ def test_the_document_shows_the_record() -> None:
 def test_quick_networks_are_as_recorded(name: str) -> None:
     """Quick networks take exactly the recorded cycles.
 
-    ``python -m benchmarks.real_networks --zoo --record benchmarks/zoo.csv`` records them again.
+    ``python -m benchmarks.zoo --record benchmarks/zoo.csv`` records them again.
     """
     machines = [machine for network, machine in RECORD if network == name]
-    found = map(recorded, run_one(Real(name, "", name), None, machines))
+    found = map(recorded, run_one(name, machines))
     assert dict(zip(machines, found, strict=True)) == {
         machine: RECORD[name, machine] for machine in machines
     }
