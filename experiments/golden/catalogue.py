@@ -171,17 +171,7 @@ def thin_mobilenet() -> ModelProto:
 
     net = NetworkBuilder("thin-mobilenet", "image", (1, 3, 32, 32), 0)
 
-    def layer(
-        name: str,
-        source: str,
-        channels: tuple[int, int],
-        kernel: int,
-        stride: int = 1,
-        groups: int = 1,
-    ) -> str:
-        value = net.convolution(name, source, channels, kernel, stride, groups=groups)
-        return net.relu(f"{name}_relu", net.batch_norm(f"{name}_bn", value, channels[1]))
-
+    layer = net.layer
     value = layer("first", "image", (3, 12), 3, 2)
     short = layer("pointwise1", layer("depthwise1", value, (12, 12), 3, groups=12), (12, 20), 1)
     value = layer("grouped", short, (20, 20), 3, groups=4)

@@ -194,7 +194,7 @@ _ALL = (
     _make_photograph_model(
         "mobilenet-v1",
         "MobileNetV1 1.0/224, 569 MMAC",
-        _make_builder("classifiers.mobilenet_v1"),
+        _make_builder("classifiers.build_classifier", name="mobilenet-v1"),
         crops=PHOTOGRAPH_CROPS,
     ),
     _make_photograph_model(
@@ -205,12 +205,15 @@ _ALL = (
         crops=16,
     ),
     _make_photograph_model(
-        "resnet-18", "ResNet-18, 224x224", _make_builder("classifiers.resnet_18"), crops=4
+        "resnet-18",
+        "ResNet-18, 224x224",
+        _make_builder("classifiers.build_classifier", name="resnet-18"),
+        crops=4,
     ),
     _make_photograph_model(
         "resnext-11",
         "ResNeXt-11, 16 groups, 32x32",
-        _make_builder("classifiers.resnext_11"),
+        _make_builder("classifiers.build_classifier", name="resnext-11"),
         32,
         crops=16,
     ),
@@ -221,22 +224,22 @@ _ALL = (
             (
                 "mobilenet-v2",
                 "MobileNetV2 1.0, 0.30 GMAC",
-                _make_builder("classifiers.mobilenet_v2"),
+                _make_builder("classifiers.build_classifier", name="mobilenet-v2"),
             ),
             (
                 "mobilenet-v3-small",
                 "MobileNetV3 small, 0.06 GMAC",
-                _make_builder("classifiers.mobilenet_v3", size_name="small"),
+                _make_builder("classifiers.build_classifier", name="mobilenet-v3-small"),
             ),
             (
                 "mobilenet-v3-large",
                 "MobileNetV3 large, 0.22 GMAC",
-                _make_builder("classifiers.mobilenet_v3", size_name="large"),
+                _make_builder("classifiers.build_classifier", name="mobilenet-v3-large"),
             ),
             (
                 "efficientnet-b0",
                 "EfficientNet-B0, 0.39 GMAC",
-                _make_builder("classifiers.efficientnet_b0"),
+                _make_builder("classifiers.build_classifier", name="efficientnet-b0"),
             ),
             ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _make_builder("classifiers.squeezenet")),
             (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,10 @@ BATCH_NORM_EPSILON = 1e-3
 
 GAINS = {"relu": 2.0, "relu6": 2.0, "hardswish": 3.0, "silu": 3.0, "linear": 1.0}
 """Variance of weights times fan-in that roughly keeps the variance after an activation."""
+
+
+Row = tuple[str, Callable[..., str], int]
+"""A layer or block of a stack: name, function that adds it, and output channels."""
 
 
 class NetworkBuilder:
@@ -243,6 +247,40 @@ class NetworkBuilder:
         value = self.batch_norm(f"{name}_bn", value, channels[1], scale)
         return self.activation(activation, f"{name}_{activation}", value)
 
+    def add_biased(
+        self,
+        name: str,
+        source: str,
+        channels: tuple[int, int],
+        kernel: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        activation: str = "relu",
+        **options: Any,
+    ) -> str:
+        """Add a convolution with biases, in place of batch normalisation, and an activation."""
+        value = self.convolution(name, source, channels, kernel, stride, bias=0.1, **options)
+        return self.activation(activation, f"{name}_{activation}", value)
+
+    def max_pool(
+        self, name: str, source: str, channels: tuple[int, int], kernel: int, **attributes: Any
+    ) -> str:
+        """Add a maximum over windows of ``kernel`` by ``kernel``, two apart unless told."""
+        how = {"strides": [2, 2], **attributes}
+        return self.node("MaxPool", name, source, kernel_shape=[kernel, kernel], **how)
+
+    def stack(self, source: str, channels: int, rows: Iterable[Row]) -> list[str]:
+        """Add layers and blocks, each on the result of the one before; return all results.
+
+        ``channels`` are those of ``source``. Each function takes the builder, its row's name, the
+        source and the channels (in, out).
+        """
+        values = []
+        for name, add, outputs in rows:
+            source = add(self, name, source, (channels, outputs))
+            channels = outputs
+            values.append(source)
+        return values
+
     def add_fully_connected(
         self, name: str, source: str, features: tuple[int, int], gain: float = 2.0
     ) -> str:
@@ -262,14 +300,27 @@ class NetworkBuilder:
         product = self.node("MatMul", f"{name}_product", source, weights)
         return self.node("Add", name, product, self.biases(f"{name}_bias", features[1]))
 
-    def classifier(self, source: str, features: tuple[int, int], gain: float = 2.0) -> ModelProto:
-        """Add global average pooling and a fully connected ``logits``, and return the network."""
+    def classifier(
+        self, source: str, features: tuple[int, int], activation: str = "relu", hidden: int = 0
+    ) -> ModelProto:
+        """Add global average pooling and a fully connected ``logits``, and return the network.
+
+        ``activation`` is that of ``source``; a layer of ``hidden`` features with it can precede.
+        """
+        gain = GAINS[activation]
         value = self.node(
             "Flatten", "flatten", self.node("GlobalAveragePool", "pool", source), axis=1
         )
-        return self.model(
-            self.add_fully_connected("logits", value, features, gain), (1, features[1])
-        )
+        inputs, classes = features
+        if hidden:
+            value = self.add_fully_connected("hidden", value, (inputs, hidden), gain)
+            value = self.activation(activation, "hidden_activation", value)
+        return self.logits(value, (hidden or inputs, classes), gain)
+
+    def logits(self, source: str, features: tuple[int, int], gain: float = 2.0) -> ModelProto:
+        """Add the fully connected layer ``logits`` and return the network with it as output."""
+        value = self.add_fully_connected("logits", source, features, gain)
+        return self.model(value, (1, features[1]))
 
     def model(
         self, output: str, shape: Sequence[int | str], **others: Sequence[int | str]

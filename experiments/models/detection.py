@@ -8,12 +8,13 @@ distances as distributions over 16 bins. PointPillars starts after its pillar en
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from experiments.models.builder import GAINS, NetworkBuilder
-from experiments.models.classifiers import mobilenet_v1_blocks
+from experiments.models.classifiers import MOBILENET_V1
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -30,20 +31,14 @@ def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
     ``scores`` (1, N, 91). At size 300, N is 1,917.
     """
     net = NetworkBuilder("ssd-mobilenet-v1", "image", (1, 3, size, size), seed)
-    blocks = mobilenet_v1_blocks(net, "image")
-    maps = [(blocks[10], 512), (blocks[12], 1024)]
-    channels = 1024
-    plane = size
-    for _ in range(4):
-        plane = -(-plane // 2)
-    planes = [plane, -(-plane // 2)]
-    value = blocks[12]
+    activated = partial(NetworkBuilder.layer, activation="relu6")
+    rows = list(MOBILENET_V1)
     for index, (narrow, outputs) in enumerate(SSD_EXTRA, start=1):
-        value = net.layer(f"extra{index}_narrow", value, (channels, narrow), 1, activation="relu6")
-        value = net.layer(f"extra{index}", value, (narrow, outputs), 3, 2, activation="relu6")
-        channels = outputs
-        maps.append((value, outputs))
-        planes.append(-(-planes[-1] // 2))
+        rows.append((f"extra{index}_narrow", partial(activated, kernel=1), narrow))
+        rows.append((f"extra{index}", partial(activated, kernel=3, stride=2), outputs))
+    values = net.stack("image", 3, rows)
+    maps = [(values[place], rows[place][-1]) for place in (11, 13, 15, 17, 19, 21)]
+    planes = [-(-size // (16 << level)) for level in range(len(maps))]
     boxes = []
     scores = []
     for index, ((source, width), side) in enumerate(zip(maps, planes, strict=True)):
@@ -68,6 +63,7 @@ def _ssd_head(
 YOLO_CLASSES = 80
 YOLO_BINS = 16
 SILU = GAINS["silu"]
+silu = partial(NetworkBuilder.layer, activation="silu", gain=SILU)
 
 
 def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
@@ -77,14 +73,14 @@ def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
     is ``output0`` (1, 84, N): boxes, then scores.
     """
     net = NetworkBuilder("yolo-v8n", "images", (1, 3, size, size), seed)
-    value = _silu(net, "conv0", "images", (3, 16), 3, 2, gain=1.0)
-    value = _silu(net, "conv1", value, (16, 32), 3, 2)
+    value = silu(net, "conv0", "images", (3, 16), 3, 2, gain=1.0)
+    value = silu(net, "conv1", value, (16, 32), 3, 2)
     value = _c2f(net, "c2f2", value, (32, 32), 1, shortcut=True)
-    value = _silu(net, "conv3", value, (32, 64), 3, 2)
+    value = silu(net, "conv3", value, (32, 64), 3, 2)
     eighth = _c2f(net, "c2f4", value, (64, 64), 2, shortcut=True)
-    value = _silu(net, "conv5", eighth, (64, 128), 3, 2)
+    value = silu(net, "conv5", eighth, (64, 128), 3, 2)
     sixteenth = _c2f(net, "c2f6", value, (128, 128), 2, shortcut=True)
-    value = _silu(net, "conv7", sixteenth, (128, 256), 3, 2)
+    value = silu(net, "conv7", sixteenth, (128, 256), 3, 2)
     value = _c2f(net, "c2f8", value, (256, 256), 1, shortcut=True)
     deep = _sppf(net, "sppf9", value, 256)
 
@@ -92,27 +88,12 @@ def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
     middle = _c2f(net, "c2f12", value, (384, 128), 1)
     value = net.concat("concat14", _add_upsampled(net, "up13", middle), eighth)
     small = _c2f(net, "c2f15", value, (192, 64), 1)
-    value = net.concat("concat17", _silu(net, "conv16", small, (64, 64), 3, 2), middle)
+    value = net.concat("concat17", silu(net, "conv16", small, (64, 64), 3, 2), middle)
     medium = _c2f(net, "c2f18", value, (192, 128), 1)
-    value = net.concat("concat20", _silu(net, "conv19", medium, (128, 128), 3, 2), deep)
+    value = net.concat("concat20", silu(net, "conv19", medium, (128, 128), 3, 2), deep)
     large = _c2f(net, "c2f21", value, (384, 256), 1)
     return _yolo_head(
         net, ((small, 64, size // 8), (medium, 128, size // 16), (large, 256, size // 32)), size
-    )
-
-
-def _silu(
-    net: NetworkBuilder,
-    name: str,
-    source: str,
-    channels: tuple[int, int],
-    kernel: int,
-    stride: int = 1,
-    gain: float = SILU,
-    scale: float = 1.0,
-) -> str:
-    return net.layer(
-        name, source, channels, kernel, stride, activation="silu", gain=gain, scale=scale
     )
 
 
@@ -132,18 +113,18 @@ def _c2f(
     half = channels[1] // 2
     parts = net.split(
         f"{name}_split",
-        _silu(net, f"{name}_first", source, (channels[0], 2 * half), 1),
+        silu(net, f"{name}_first", source, (channels[0], 2 * half), 1),
         (half, half),
     )
     for index in range(count):
-        value = _silu(net, f"{name}_{index}_a", parts[-1], (half, half), 3)
-        value = _silu(
+        value = silu(net, f"{name}_{index}_a", parts[-1], (half, half), 3)
+        value = silu(
             net, f"{name}_{index}_b", value, (half, half), 3, scale=0.5 if shortcut else 1.0
         )
         parts.append(
             net.node("Add", f"{name}_{index}_add", parts[-1], value) if shortcut else value
         )
-    return _silu(
+    return silu(
         net,
         f"{name}_last",
         net.concat(f"{name}_concat", *parts),
@@ -154,7 +135,7 @@ def _c2f(
 
 def _sppf(net: NetworkBuilder, name: str, source: str, channels: int) -> str:
     """Add an SPPF block: three 5×5 maximum poolings in a chain, concatenated with their input."""
-    parts = [_silu(net, f"{name}_first", source, (channels, channels // 2), 1)]
+    parts = [silu(net, f"{name}_first", source, (channels, channels // 2), 1)]
     for index in range(3):
         pooled = net.node(
             "MaxPool",
@@ -165,7 +146,7 @@ def _sppf(net: NetworkBuilder, name: str, source: str, channels: int) -> str:
             pads=[2] * 4,
         )
         parts.append(pooled)
-    return _silu(
+    return silu(
         net, f"{name}_last", net.concat(f"{name}_concat", *parts), (2 * channels, channels), 1
     )
 
@@ -194,8 +175,8 @@ def _yolo_head(
     for index, (source, width, side) in enumerate(maps):
         parts = []
         for name, inner, outputs in (("box", 64, 4 * YOLO_BINS), ("class", hidden, YOLO_CLASSES)):
-            value = _silu(net, f"{name}{index}_a", source, (width, inner), 3)
-            value = _silu(net, f"{name}{index}_b", value, (inner, inner), 3)
+            value = silu(net, f"{name}{index}_a", source, (width, inner), 3)
+            value = silu(net, f"{name}{index}_b", value, (inner, inner), 3)
             parts.append(
                 net.convolution(f"{name}{index}", value, (inner, outputs), 1, gain=SILU, bias=0.0)
             )
@@ -248,13 +229,17 @@ def point_pillars(seed: int = 0, size: tuple[int, int] = (496, 432)) -> ModelPro
     channels = 64
     maps = []
     for block, (outputs, count) in enumerate(((64, 4), (128, 6), (256, 6)), start=1):
-        for index in range(count):
-            value = net.layer(
-                f"block{block}_{index}", value, (channels, outputs), 3, 1 if index else 2
+        rows = [
+            (
+                f"block{block}_{index}",
+                partial(NetworkBuilder.layer, kernel=3, stride=stride),
+                outputs,
             )
-            channels = outputs
-        stride = 1 << (block - 1)
-        raised = net.add_transposed(f"up{block}", value, (channels, 128), stride)
+            for index, stride in enumerate((2, *[1] * (count - 1)))
+        ]
+        value = net.stack(value, channels, rows)[-1]
+        channels = outputs
+        raised = net.add_transposed(f"up{block}", value, (channels, 128), 1 << block - 1)
         maps.append(net.relu(f"up{block}_relu", net.batch_norm(f"up{block}_bn", raised, 128)))
     value = net.concat("features", *maps)
     shapes = {}

@@ -8,9 +8,11 @@ of spectrograms.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from experiments.models.builder import NetworkBuilder
+from experiments.models.builder import NetworkBuilder, Row
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -22,31 +24,27 @@ def unet(seed: int = 0, size: int = 256, width: int = 16) -> ModelProto:
     ``size`` is a multiple of 16.
     """
     net = NetworkBuilder("unet", "image", (1, 3, size, size), seed)
-    value = "image"
-    channels = 3
-    passed = []
-    for level in range(5):
-        outputs = width << level
-        value = _twice(net, f"down{level}", value, (channels, outputs))
-        channels = outputs
-        if level < 4:
-            passed.append(value)
-            value = net.node(
-                "MaxPool", f"down{level}_pool", value, kernel_shape=[2, 2], strides=[2, 2]
-            )
+    passed = [net.stack("image", 3, _twice("down0", width, gain=1.0))[-1]]
+    for level in range(1, 5):
+        value = net.max_pool(f"down{level - 1}_pool", passed[-1], (0, 0), 2)
+        rows = _twice(f"down{level}", width << level)
+        passed.append(net.stack(value, width << level - 1, rows)[-1])
+    value = passed.pop()
     for level in reversed(range(4)):
-        outputs = width << level
-        value = net.add_transposed(f"up{level}", value, (channels, outputs), 2, gain=1.0, bias=0.1)
+        channels = 2 * width << level, width << level
+        value = net.add_transposed(f"up{level}", value, channels, 2, gain=1.0, bias=0.1)
         value = net.concat(f"up{level}_concat", passed[level], value)
-        value = _twice(net, f"up{level}_conv", value, (channels, outputs))
-        channels = outputs
-    net.convolution("mask", value, (channels, 2), 1, bias=0.0)
+        value = net.stack(value, channels[0], _twice(f"up{level}_conv", channels[1]))[-1]
+    net.convolution("mask", value, (width, 2), 1, bias=0.0)
     return net.model("mask", (1, 2, size, size))
 
 
-def _twice(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int]) -> str:
-    value = net.layer(f"{name}_a", source, channels, 3, gain=1.0 if source == "image" else 2.0)
-    return net.layer(f"{name}_b", value, (channels[1], channels[1]), 3)
+def _twice(name: str, channels: int, gain: float = 2.0) -> tuple[Row, Row]:
+    """Return the two layers of one level; ``gain`` is the weight gain of the first."""
+    return (
+        (f"{name}_a", partial(NetworkBuilder.layer, kernel=3, gain=gain), channels),
+        (f"{name}_b", partial(NetworkBuilder.layer, kernel=3), channels),
+    )
 
 
 def super_resolution(seed: int = 0, size: int = 224, times: int = 3) -> ModelProto:
@@ -55,12 +53,13 @@ def super_resolution(seed: int = 0, size: int = 224, times: int = 3) -> ModelPro
     ``large`` is ``times`` as wide and ``times`` as high.
     """
     net = NetworkBuilder("super-resolution", "image", (1, 1, size, size), seed)
-    value = net.convolution("conv1", "image", (1, 64), 5, bias=0.1)
-    value = net.convolution("conv2", net.relu("conv1_relu", value), (64, 64), 3, bias=0.1)
-    value = net.convolution("conv3", net.relu("conv2_relu", value), (64, 32), 3, bias=0.1)
-    value = net.convolution(
-        "conv4", net.relu("conv3_relu", value), (32, times * times), 3, bias=0.1
-    )
+    rows = [
+        ("conv1", partial(NetworkBuilder.add_biased, kernel=5), 64),
+        ("conv2", partial(NetworkBuilder.add_biased, kernel=3), 64),
+        ("conv3", partial(NetworkBuilder.add_biased, kernel=3), 32),
+    ]
+    value = net.stack("image", 1, rows)[-1]
+    value = net.convolution("conv4", value, (32, times * times), 3, bias=0.1)
     net.node("DepthToSpace", "large", value, blocksize=times, mode="CRD")
     return net.model("large", (1, 1, times * size, times * size))
 
@@ -73,11 +72,9 @@ def autoencoder(seed: int = 0) -> ModelProto:
     """
     net = NetworkBuilder("autoencoder", "spectrum", (1, 640), seed)
     value = "spectrum"
-    features = 640
-    for index, outputs in enumerate((128, 128, 128, 128, 8, 128, 128, 128, 128)):
-        value = net.add_fully_connected(
-            f"dense{index}", value, (features, outputs), 2.0 if index else 1.0
-        )
-        value = net.relu(f"dense{index}_relu", net.batch_norm(f"dense{index}_bn", value, outputs))
-        features = outputs
-    return net.model(net.add_fully_connected("rebuilt", value, (features, 640)), (1, 640))
+    sizes = (640, 128, 128, 128, 128, 8, 128, 128, 128, 128)
+    for index, features in enumerate(pairwise(sizes)):
+        name = f"dense{index}"
+        value = net.add_fully_connected(name, value, features, 2.0 if index else 1.0)
+        value = net.relu(f"{name}_relu", net.batch_norm(f"{name}_bn", value, features[1]))
+    return net.model(net.add_fully_connected("rebuilt", value, (128, 640)), (1, 640))

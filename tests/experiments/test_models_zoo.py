@@ -213,8 +213,8 @@ def test_sizes_worked_by_hand(build: Build, weights: int, macs: int) -> None:
 
 
 SMALL = {
-    "mobilenet-v2": partial(classifiers.mobilenet_v2, size=32),
-    "mobilenet-v3-small": partial(classifiers.mobilenet_v3, "small", size=32),
+    "mobilenet-v2": partial(classifiers.build_classifier, "mobilenet-v2", size=32),
+    "mobilenet-v3-small": partial(classifiers.build_classifier, "mobilenet-v3-small", size=32),
     "shufflenet-v2": partial(classifiers.shufflenet_v2, size=32),
     "unet": partial(imaging.unet, size=32, width=4),
     "autoencoder": imaging.autoencoder,
