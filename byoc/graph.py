@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -170,6 +171,20 @@ class Graph:
     def initial_state(self) -> dict[str, NDArray[Any]]:
         """Values of the state before the first inference, by input."""
         return {one.input: one.initial for one in self.state}
+
+    @cached_property
+    def integer_producers(self) -> Mapping[str, Node]:
+        """Quantised operations by the tensors that they compute."""
+        return {output: node for node in self.nodes if node.integer for output in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, Sequence[Node]]:
+        """Operations by the tensors that they read, in topological order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found.setdefault(name, []).append(node)
+        return found
 
     def __repr__(self) -> str:
         return f"<Graph {self.name!r}: {len(self.nodes)} nodes>"

@@ -276,9 +276,8 @@ def read_blocks(shape: WeightShape, block: Block, word: int, blocks: Bytes, weig
     for group in range(0, shape.groups, block.groups):
         some = weights[group : group + block.groups]
         if block.taps:
-            deep = np.empty(
-                (len(some), shape.outputs, shape.columns * shape.inputs, shape.rows), np.uint8
-            )
+            sizes = len(some), shape.outputs, shape.rows, shape.columns * shape.inputs
+            deep = np.empty(sizes, np.uint8).swapaxes(2, 3)
         else:
             deep = some.reshape(len(some), shape.outputs, shape.inputs, -1)
         for dense, stored in _pair_views(deep, block, word, blocks[begin:]):
@@ -308,8 +307,8 @@ def write_blocks(
     for group in range(0, shape.groups, block.groups):
         some = weights[group : group + block.groups]
         if block.taps:
-            apart = np.ascontiguousarray(some.transpose(0, 1, 4, 2, 3))
-            deep = apart.reshape(len(some), shape.outputs, shape.columns * shape.inputs, shape.rows)
+            apart = np.ascontiguousarray(some.transpose(0, 1, 3, 4, 2))
+            deep = apart.reshape(*apart.shape[:3], shape.columns * shape.inputs).swapaxes(2, 3)
         else:
             deep = some.reshape(len(some), shape.outputs, shape.inputs, -1)
         for dense, stored in _pair_views(deep, block, word, blocks[begin:]):
@@ -356,10 +355,10 @@ def _pair_views(
             shape = (wide, count, taps, groups, size)
             steps = (each, across, down, size * inputs, inputs)
             # the input channels of a block are contiguous on both sides
-            if dense.strides[4:] == (1, 1):
+            if dense.strides[4] == 1:
                 row = np.dtype((np.void, inputs))
                 yield (
-                    dense[..., 0].view(row),
+                    dense.swapaxes(4, 5).view(row)[..., 0],
                     np.ndarray(shape, row, blocks, at, steps).transpose(3, 0, 4, 1, 2),
                 )
             else:

@@ -95,8 +95,9 @@ class _State:
 
     def _latest_conflict(self, other: int, known: int, touched: _Touched) -> int:
         latest = known
-        for page in _pages(touched):
-            for ordinal, candidate in reversed(self._touched[other].get(page, ())):
+        pages = self._touched[other]
+        for page in touched.pages & pages.keys():
+            for ordinal, candidate in reversed(pages[page]):
                 if ordinal <= latest:
                     break
                 if _meet(candidate, touched):
@@ -107,8 +108,9 @@ class _State:
     def remember(self, unit: int, touched: _Touched) -> None:
         """Record the accesses of the latest command on ``unit``."""
         entry = (len(self._issued[unit]), touched)
-        for page in _pages(touched):
-            self._touched[unit].setdefault(page, []).append(entry)
+        pages = self._touched[unit]
+        for page in touched.pages:
+            pages.setdefault(page, []).append(entry)
 
     def issue(self, item: Ordered, needs: list[int]) -> None:
         """Append a command that waits for the first ``needs[u]`` commands of each unit u."""
@@ -172,24 +174,27 @@ _DRAM_PAGE = 1 << 16
 class _Touched(NamedTuple):
     reads: list[_Hull]
     writes: list[_Hull]
+    pages: set[int]
 
 
 def _find_touched(operands: Operands) -> _Touched:
-    return _Touched(_hulls(operands.reads), _hulls(operands.writes))
+    reads = _hulls(operands.reads)
+    writes = _hulls(operands.writes)
+    return _Touched(reads, writes, _pages((*reads, *writes)))
 
 
 def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
     return [(_BASES[one.space] + one.address, _BASES[one.space] + one.end, one) for one in accesses]
 
 
-def _pages(touched: _Touched) -> set[int]:
-    """Return the numbers of the memory pages that a command reads or writes.
+def _pages(hulls: Iterable[_Hull]) -> set[int]:
+    """Return the numbers of the memory pages that a command's accesses touch.
 
     Commands that share no page share no byte. The search for a conflict visits only commands of the
     same pages, instead of every earlier command of a unit.
     """
     pages: set[int] = set()
-    for start, end, _ in (*touched.reads, *touched.writes):
+    for start, end, _ in hulls:
         unit = _DRAM_PAGE if start >= _BASES["dram"] else _SRAM_PAGE
         pages.update(range(start // unit, (end - 1) // unit + 1))
     return pages

@@ -102,7 +102,7 @@ def narrow(graph: Graph, name: str) -> bool:
     """
     if not _is_small_image(graph.values[name].shape):
         return False  # a rescaling keeps the shape
-    producers = {output: node for node in graph.nodes if node.integer for output in node.outputs}
+    producers = graph.integer_producers
     origin = name
     while origin in producers and producers[origin].op_type == _REQUANTIZE:
         origin = producers[origin].inputs[0]
@@ -119,8 +119,8 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
     """
     if not _is_small_image(graph.values[name].shape):
         return False
-    for node in graph.nodes:
-        if not node.integer or name not in node.inputs:
+    for node in graph.consumers.get(name, ()):
+        if not node.integer:
             continue
         rescaled = node.outputs[0] if node.op_type == _REQUANTIZE else ""
         convolution = node.op_type == "Conv" and node.attributes.get("group") == 1
@@ -138,9 +138,7 @@ def _is_small_image(shape: tuple[int, ...]) -> bool:
 
 def _is_inner(graph: Graph, name: str) -> bool:
     """Return whether all consumers of a tensor are integer operators."""
-    return name not in graph.outputs and all(
-        node.integer for node in graph.nodes if name in node.inputs
-    )
+    return name not in graph.outputs and all(node.integer for node in graph.consumers.get(name, ()))
 
 
 def pack_operations(
