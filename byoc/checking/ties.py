@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.runtimes.protobuf import array_of, copy_model
+from byoc.runtimes.protobuf import array_of, copy_model, set_items
 
 Tensors = Mapping[str, NDArray[Any]]
 Run = Callable[[ModelProto, Collection[str], Tensors], Tensors]
@@ -109,15 +109,13 @@ def _expose_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:
         return model
     result = copy_model(model)
     kept = [node for node in result.graph.node if node.output[0] not in replaced]
-    del result.graph.node[:]
-    result.graph.node.extend(kept)
+    set_items(result.graph.node, kept)
     for name, array in replaced.items():
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         result.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
     left = {name for node in kept for name in node.output} | set(replaced)
-    outputs = [
-        value for value in result.graph.output if value.name in left and value.name not in replaced
-    ]
-    del result.graph.output[:]
-    result.graph.output.extend(outputs)
+    set_items(
+        result.graph.output,
+        (value for value in result.graph.output if value.name in left - replaced.keys()),
+    )
     return result

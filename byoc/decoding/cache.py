@@ -14,7 +14,11 @@ from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dt
 from byoc.frontend.onnx.reading import rows_to_choose
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fix_inputs
 from byoc.operators.onnx_view import CONCAT, IDENTITY
-from byoc.runtimes.protobuf import add_tensor, copy_model
+from byoc.runtimes.protobuf import (
+    add_tensor,
+    copy_model,
+    set_items,
+)
 from isa.errors import InputError
 
 TOKENS, POSITIONS, MASK = "input_ids", "position_ids", "attention_mask"
@@ -184,9 +188,7 @@ def _drop_past(graph: GraphProto, pairs: Sequence[CachePair]) -> None:
     """Remove the cache from a decoder's graph for the first positions, which have no past."""
     pasts, presents = {pair.past for pair in pairs}, {pair.present for pair in pairs}
     for values, gone in ((graph.input, pasts), (graph.output, presents)):
-        kept = [value for value in values if value.name not in gone]
-        del values[:]
-        values.extend(kept)
+        set_items(values, [value for value in values if value.name not in gone])
     for pair in pairs:  # its shape may still be read
         add_tensor(graph, pair.past, np.zeros(pair.shape, np.float32))
     for node in graph.node:

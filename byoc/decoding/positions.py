@@ -17,7 +17,12 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from onnx.helper import make_tensor_value_info
 from onnx.numpy_helper import from_array
 
-from byoc.runtimes.protobuf import array_of, constants, copy_model
+from byoc.runtimes.protobuf import (
+    array_of,
+    constants,
+    copy_model,
+    set_items,
+)
 from isa.errors import InputError
 
 
@@ -122,8 +127,9 @@ def make_dynamic(model: ModelProto, varying: Sequence[str]) -> ModelProto:
     for name in varying:
         free = [f"{name}:{axis}" for axis in range(len(tensors[name].dims))]
         graph.input.append(make_tensor_value_info(name, tensors[name].data_type, free))
-    del graph.initializer[:]
-    graph.initializer.extend(tensor for name, tensor in tensors.items() if name not in varying)
+    set_items(
+        graph.initializer, (tensor for name, tensor in tensors.items() if name not in varying)
+    )
     for value in _ports(graph):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             dim.dim_param = f"{value.name}:{axis}"

@@ -28,11 +28,13 @@ from byoc.runtimes.protobuf import (
     bodies,
     copy_model,
     count_of,
+    keep_nodes,
     make_unused_name,
     names_of,
     remove_dead_code,
     separate_names,
-    set_nodes,
+    set_attributes,
+    set_items,
     sort_nodes,
     types_of,
 )
@@ -84,7 +86,7 @@ class Gaps:
         """Return the whole model with ``quantised`` in place of its float parts."""
         result = copy_model(self.whole)
         graph = result.graph
-        set_nodes(graph, (node for node in graph.node if node.name not in self.inside))
+        keep_nodes(graph, lambda node: node.name not in self.inside)
         ends = {value.name for value in (*quantised.graph.input, *quantised.graph.output)}
         taken = names_of(self.whole.graph) | names_of(quantised.graph)
         own = names_of(quantised.graph) & names_of(self.whole.graph) - ends
@@ -247,13 +249,10 @@ def _cut(model: ModelProto, chosen: Collection[str], floats: _Floats) -> ModelPr
 
     result = copy_model(model)
     graph = result.graph
-    set_nodes(graph, (node for node in graph.node if node.name in kept))
-    for values, names in (
-        (graph.input, inputs),
-        (graph.output, [name for node in inside for name in node.output if name in outside]),
-    ):
-        del values[:]
-        values.extend(map(declare, names))
+    keep_nodes(graph, lambda node: node.name in kept)
+    outputs = (name for node in inside for name in node.output if name in outside)
+    set_items(graph.input, map(declare, inputs))
+    set_items(graph.output, map(declare, outputs))
     del graph.value_info[:]
     for index in reversed(range(len(graph.initializer))):
         if graph.initializer[index].name not in needed & stored:
@@ -313,9 +312,7 @@ def drop_rounding(model: ModelProto) -> ModelProto:
             node.op_type = CLIP
             node.input[:] = [source, *(add_tensor(result.graph, *pair) for pair in made)]
             del node.attribute[:]
-        kept = [item for item in node.attribute if item.name != "accuracy_level"]
-        del node.attribute[:]
-        node.attribute.extend(kept)
+        set_attributes(node, "accuracy_level")
     remove_dead_code(result.graph)
     return result
 

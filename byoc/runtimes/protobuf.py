@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 LARGE_BYTES = 1 << 16
 HUGE_BYTES = 1 << 25
@@ -145,6 +145,11 @@ def standard(node: NodeProto) -> bool:
     return node.domain in ("", "ai.onnx")
 
 
+def node_label(node: NodeProto) -> str:
+    """Return a node's own name, or one made of its operator and first output."""
+    return node.name or f"{node.op_type}:{next(filter(None, node.output), '')}"
+
+
 def make_unused_name(name: str, taken: set[str]) -> str:
     """Return ``name``, with a number if it is in ``taken``, and add the result to ``taken``."""
     unique = name
@@ -200,7 +205,8 @@ def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
             yield from all_graphs(body)
 
 
-def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph or function, each followed by the nodes of its bodies."""
     for node in graph.node:
         yield node
         for body in bodies(node):
@@ -231,16 +237,23 @@ def use_counts_of(node: NodeProto) -> Counter[str]:
     return counts
 
 
-def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Replace the graph's nodes with ``nodes``, which may include some of the graph's own."""
-    kept = list(nodes)
-    del graph.node[:]
-    graph.node.extend(kept)
+def set_items(field: Any, items: Iterable[Any]) -> None:
+    """Replace the contents of a repeated field with ``items``, which may include its own."""
+    kept = list(items)
+    del field[:]
+    field.extend(kept)
+
+
+def set_attributes(node: NodeProto, *leave_out: str, **options: Any) -> None:
+    """Remove the attributes ``leave_out`` of a node, in place, and set ``options``."""
+    kept = [item for item in node.attribute if item.name not in (*leave_out, *options)]
+    added = (onnx.helper.make_attribute(name, value) for name, value in options.items())
+    set_items(node.attribute, [*kept, *added])
 
 
 def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
     """Remove the nodes for which ``keep`` is false, in place."""
-    set_nodes(graph, (node for node in graph.node if keep(node)))
+    set_items(graph.node, (node for node in graph.node if keep(node)))
 
 
 def sort_nodes(graph: GraphProto) -> None:
@@ -260,7 +273,7 @@ def sort_nodes(graph: GraphProto) -> None:
                 waiting[reader].discard(name)
                 if not waiting[reader]:
                     heappush(ready, reader)
-    set_nodes(graph, order)
+    set_items(graph.node, order)
 
 
 def _operands(
@@ -292,7 +305,7 @@ def sort_nodes_in_waves(graph: GraphProto) -> None:
                 waiting[reader].discard(name)
                 if not waiting[reader]:
                     order.append(reader)
-    set_nodes(graph, (nodes[index] for index in order))
+    set_items(graph.node, (nodes[index] for index in order))
     sort_nodes(graph)  # bodies add dependencies that the waves ignore
 
 
@@ -300,7 +313,7 @@ def remove_dead_code(graph: GraphProto) -> None:
     """Remove nodes whose results are unused, and unused initialisers, in place."""
     used = set(use_counts(graph))
     while any(used.isdisjoint(node.output) for node in graph.node):
-        set_nodes(graph, (node for node in graph.node if not used.isdisjoint(node.output)))
+        set_items(graph.node, (node for node in graph.node if not used.isdisjoint(node.output)))
         used = set(use_counts(graph))
     # Deleting one by one from the end avoids copying the weights that stay.
     for index in reversed(range(len(graph.initializer))):
@@ -355,9 +368,9 @@ def change_without_large_constants(
             skeleton.graph.input.append(value)
     result = change(skeleton)
     names = {tensor.name for tensor in large}
-    kept = [value for value in result.graph.input if value.name not in names]
-    del result.graph.input[:]
-    result.graph.input.extend(kept)
+    set_items(
+        result.graph.input, (value for value in result.graph.input if value.name not in names)
+    )
     for tensor in large:  # extending the list by a message would serialise and parse it
         result.graph.initializer.add().CopyFrom(tensor)
     return result

@@ -34,7 +34,8 @@ from byoc.runtimes.protobuf import (
     keep_nodes,
     make_unused_name,
     names_of,
-    set_nodes,
+    set_attributes,
+    set_items,
     shapes_of,
     types_of,
     use_counts,
@@ -239,7 +240,7 @@ class _Rewriter:
             producers |= dict.fromkeys(node.output, node)
             self._note_types(node, types)
         if len(nodes) > len(graph.node):
-            set_nodes(graph, nodes)
+            set_items(graph.node, nodes)
             _remove_unread(graph)
 
     def _move_channels_first(self, node: NodeProto) -> Sequence[NodeProto]:
@@ -254,8 +255,7 @@ class _Rewriter:
             for name in (node.input[0], node.output[0])
         ]
         pool.input[0], pool.output[0] = names
-        del pool.attribute[:]
-        pool.attribute.extend(item for item in node.attribute if item.name != "channels_last")
+        set_attributes(pool, "channels_last")
         first = [0, rank - 1, *range(1, rank - 1)]
         last = [0, *range(2, rank), 1]
         return (

@@ -25,13 +25,6 @@ from onnx import (
 )
 from onnx.inliner import inline_local_functions
 
-from byoc.frontend.onnx.model_nodes import (
-    all_nodes,
-    list_nested_graphs,
-    list_nested_nodes,
-    list_stored_tensors,
-    node_label,
-)
 from byoc.frontend.onnx.node_checks import (
     DEFAULT_DOMAIN,
     RUNTIME_DOMAIN,
@@ -41,6 +34,7 @@ from byoc.frontend.onnx.node_checks import (
     check_scales,
     constants_of,
 )
+from byoc.runtimes.protobuf import all_nodes, bodies, node_label
 from isa import memory
 from isa.errors import InputError
 from isa.reading import check_file, first_line
@@ -95,7 +89,7 @@ def load_model(path: str | Path) -> ModelProto:
     _check_text(model, str(file))
     folder = file.resolve().parent
     memory.require(
-        sum(_external_bytes(tensor, folder) for tensor in list_stored_tensors(model)),
+        sum(_external_bytes(tensor, folder) for tensor in _list_stored_tensors(model)),
         f"{file}: its external data",
     )
     try:
@@ -131,13 +125,33 @@ def open_dimensions(model: ModelProto) -> ModelProto:
 
 def _dimensions(model: ModelProto) -> Iterator[TensorShapeProto.Dimension]:
     """Yield every dimension that the model declares, bodies and functions included."""
-    nodes = chain(
-        all_nodes(model.graph), *(list_nested_nodes(function.node) for function in model.functions)
-    )
-    graphs = [model.graph, *(body for _, body in list_nested_graphs(nodes))]
+    graphs = _list_graphs(model)
     declared = chain(*((*graph.input, *graph.output, *graph.value_info) for graph in graphs))
     for value in chain(declared, *(function.value_info for function in model.functions)):
         yield from value.type.tensor_type.shape.dim
+
+
+def _list_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Return all nodes of a model, with those of bodies and functions."""
+    return chain(all_nodes(model.graph), *map(all_nodes, model.functions))
+
+
+def _list_graphs(model: ModelProto) -> list[GraphProto]:
+    """Return a model's graph and the bodies of all its control-flow nodes."""
+    return [model.graph, *(body for node in _list_nodes(model) for body in bodies(node))]
+
+
+def _list_stored_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Yield every constant of a model: of graphs, bodies, functions and attributes."""
+    for graph in _list_graphs(model):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in _list_nodes(model):
+        for attribute in node.attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
 
 
 def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto:
@@ -171,7 +185,7 @@ def check_model(model: ModelProto, source: str) -> None:
     _check_text(model, source)
     try:
         _check_opsets(model)
-        for tensor in list_stored_tensors(model):
+        for tensor in _list_stored_tensors(model):
             _check_tensor(tensor)
         for value in model.graph.input:
             if value.type.tensor_type.elem_type == TensorProto.UNDEFINED:
@@ -181,12 +195,7 @@ def check_model(model: ModelProto, source: str) -> None:
         for function in model.functions:
             _check_function(function)
         _check_calls(model)
-        check_nodes(
-            chain(
-                all_nodes(model.graph),
-                *(list_nested_nodes(function.node) for function in model.functions),
-            )
-        )
+        check_nodes(_list_nodes(model))
         check_loops(model.graph.node, constants_of(model.graph), 1)
         check_parameters((inline_local_functions(model) if model.functions else model).graph, {})
     except InputError as error:
@@ -205,7 +214,7 @@ def has_external_data(content: bytes, source: str) -> bool:
         return False
     return any(
         tensor.data_location == TensorProto.EXTERNAL
-        for tensor in list_stored_tensors(parse_model(content, source))
+        for tensor in _list_stored_tensors(parse_model(content, source))
     )
 
 
@@ -334,7 +343,7 @@ class _Scopes:
                     f"attribute {attribute.name} of node '{node_label(node)}' is that of a "
                     "function, not here"
                 )
-        for _, body in list_nested_graphs([node]):
+        for body in bodies(node):
             self.check(body, frozenset(known))
 
 
@@ -351,16 +360,16 @@ def _check_function(function: FunctionProto) -> None:
 
 def _check_calls(model: ModelProto) -> None:
     """Raise InputError if inlining function calls never ends or gives too many nodes."""
-    bodies = {(one.domain, one.name): list(list_nested_nodes(one.node)) for one in model.functions}
-    calls = {key: [call for node in nodes if (call := (node.domain, node.op_type)) in bodies]
-             for key, nodes in bodies.items()}  # fmt: skip
+    inside = {(one.domain, one.name): list(all_nodes(one)) for one in model.functions}
+    calls = {key: [call for node in nodes if (call := (node.domain, node.op_type)) in inside]
+             for key, nodes in inside.items()}  # fmt: skip
     counts: dict[tuple[str, str], int] = {}
     try:
         order = list(graphlib.TopologicalSorter(calls).static_order())
     except graphlib.CycleError as error:
         raise InputError(f"function '{error.args[1][0][1]}' calls itself") from error
     for key in order:
-        counts[key] = len(bodies[key]) + sum(counts[call] for call in calls[key])
+        counts[key] = len(inside[key]) + sum(counts[call] for call in calls[key])
     total = sum(counts.get((node.domain, node.op_type), 0) for node in all_nodes(model.graph))
     if total > MAXIMUM_CALLED:
         raise InputError(

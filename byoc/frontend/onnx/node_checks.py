@@ -13,10 +13,10 @@ from onnx import (
     numpy_helper,
 )
 
-from byoc.frontend.onnx.model_nodes import list_nested_graphs, node_label
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import load_installed_families
+from byoc.runtimes.protobuf import bodies, node_label
 from isa.errors import InputError
 
 MAXIMUM_TRIPS = 1 << 20
@@ -33,6 +33,8 @@ def check_scales(graph: GraphProto) -> None:
     """
     known = constants_of(graph)
     for node in graph.node:
+        for body in bodies(node):
+            check_scales(body)
         if node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.op_type.startswith(
             ("QLinear", "QGemm")
         ):
@@ -46,8 +48,6 @@ def check_scales(graph: GraphProto) -> None:
                     f"scale '{name}' of node '{node_label(node)}' is {wrong.flat[0]:g}; scales are "
                     "positive and finite"
                 )
-    for _, body in list_nested_graphs(graph.node):
-        check_scales(body)
 
 
 def check_nodes(nodes: Iterable[NodeProto]) -> None:
@@ -117,8 +117,8 @@ def check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> Non
                 raise InputError(
                     f"{label}: ONNX Runtime needs zero point '{computed}' as a constant"
                 )
-    for _, body in list_nested_graphs(graph.node):
-        check_parameters(body, fixed)
+        for body in bodies(node):
+            check_parameters(body, fixed)
 
 
 def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorProto]) -> None:
@@ -169,16 +169,18 @@ def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
 
 def check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], around: int) -> None:
     """Raise InputError for a loop whose constant count or condition makes it run too long."""
-    for node, body in list_nested_graphs(nodes):
-        known = constants | constants_of(body)
-        trips = around
-        if node.op_type == "Loop" and node.domain in DEFAULT_DOMAIN:
-            trips *= _trips(node, body, known)
-            if trips > MAXIMUM_TRIPS:
-                raise InputError(
-                    f"loop '{node_label(node)}' runs more than {MAXIMUM_TRIPS} times, or endlessly"
-                )
-        check_loops(body.node, known, trips)
+    for node in nodes:
+        for body in bodies(node):
+            known = constants | constants_of(body)
+            trips = around
+            if node.op_type == "Loop" and node.domain in DEFAULT_DOMAIN:
+                trips *= _trips(node, body, known)
+                if trips > MAXIMUM_TRIPS:
+                    raise InputError(
+                        f"loop '{node_label(node)}' runs more than {MAXIMUM_TRIPS} times, or "
+                        "endlessly"
+                    )
+            check_loops(body.node, known, trips)
 
 
 def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> int:

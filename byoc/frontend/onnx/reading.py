@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
-from byoc.runtimes.protobuf import attributes, shapes_of, use_counts
+from byoc.runtimes.protobuf import (
+    attributes,
+    bodies,
+    names_of,
+    node_label,
+    shapes_of,
+    use_counts,
+)
 
 Array = NDArray[Any]
 
@@ -56,11 +63,6 @@ def build_view(
     )
 
 
-def node_label(proto: onnx.NodeProto) -> str:
-    """Return a node's own name, or one made of its operator and first output."""
-    return proto.name or f"{proto.op_type}:{next((name for name in proto.output if name), '')}"
-
-
 def _unique_nodes(protos: Iterable[onnx.NodeProto]) -> Iterator[OnnxNode]:
     seen: dict[str, int] = {}
     for proto in protos:
@@ -96,22 +98,12 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
 def list_captured_names(proto: onnx.NodeProto) -> list[str]:
     """Return the names that a control-flow node's subgraphs read from the enclosing graph."""
     names: list[str] = []
-    for attribute in proto.attribute:
-        bodies = (
-            [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-        )
-        for body in bodies:
-            own = {value.name for value in body.input} | {
-                tensor.name for tensor in body.initializer
-            }
-            own |= {name for node in body.node for name in node.output}
-            for node in body.node:
-                names += [
-                    name
-                    for name in (*node.input, *list_captured_names(node))
-                    if name and name not in own
-                ]
-            names += [value.name for value in body.output if value.name not in own]
+    for body in bodies(proto):
+        own = names_of(body)
+        for node in body.node:
+            read = (*node.input, *list_captured_names(node))
+            names += [name for name in read if name and name not in own]
+        names += [value.name for value in body.output if value.name not in own]
     return names
 
 

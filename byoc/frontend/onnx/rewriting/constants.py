@@ -41,7 +41,7 @@ from byoc.runtimes.protobuf import (
     copy_model,
     keep_nodes,
     make_unused_name,
-    set_nodes,
+    set_items,
     shapes_of,
     standard,
     types_of,
@@ -70,9 +70,8 @@ def drop_initializer_inputs(model: ModelProto) -> ModelProto:
     """Remove initialisers from the graph inputs, where files of IR version 3 list every weight."""
     result = copy_model(model)
     names = {tensor.name for tensor in result.graph.initializer}
-    kept = [value for value in result.graph.input if value.name not in names]
-    del result.graph.input[:]
-    result.graph.input.extend(kept)
+    inputs = result.graph.input
+    set_items(inputs, (value for value in inputs if value.name not in names))
     # earlier IR versions require every initialiser to be an input
     result.ir_version = max(result.ir_version, 4)
     return result
@@ -309,9 +308,9 @@ def fix_inputs(
                 "does not hold that"
             )
         result.graph.initializer.append(numpy_helper.from_array(array, name))
-    kept = [value for value in result.graph.input if value.name not in fixed]
-    del result.graph.input[:]
-    result.graph.input.extend(kept)
+    set_items(
+        result.graph.input, (value for value in result.graph.input if value.name not in fixed)
+    )
     return result
 
 
@@ -418,7 +417,7 @@ def _inline_branches(model: ModelProto, decided: Mapping[int, Sequence[str]]) ->
             graph.initializer.extend(_rename_constants(branch, names))
         for output, *ways in zip(node.output, *ends, strict=True) if both else ():
             nodes.append(helper.make_node("Where", [node.input[0], *ways], [output]))
-    set_nodes(graph, nodes)
+    set_items(graph.node, nodes)
     return result
 
 

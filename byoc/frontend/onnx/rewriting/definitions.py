@@ -25,7 +25,14 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
 from byoc.operators.registry import check, load_installed_families
-from byoc.runtimes.protobuf import OWN_KEY, copy_model, copy_node, opset_of, read_defined_results
+from byoc.runtimes.protobuf import (
+    OWN_KEY,
+    copy_model,
+    copy_node,
+    opset_of,
+    read_defined_results,
+    set_items,
+)
 from isa.errors import InputError
 
 # Clamps.
@@ -131,9 +138,8 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
 
     result = walk_model(model, lambda view: partial(write, view), _is_producer_of(found))
     result = copy_model(model) if result is model else result
-    kept = [entry for entry in result.metadata_props if not entry.key.startswith(OWN_KEY)]
-    del result.metadata_props[:]
-    result.metadata_props.extend(kept)
+    entries = result.metadata_props
+    set_items(entries, (entry for entry in entries if not entry.key.startswith(OWN_KEY)))
     for name, value in own.items():
         result.metadata_props.add(key=f"{OWN_KEY}{name}", value=value)
     return result

@@ -28,6 +28,7 @@ from byoc.runtimes.protobuf import (
     names_of,
     opset_of,
     separate_names,
+    set_attributes,
     standard,
     use_counts,
 )
@@ -361,9 +362,7 @@ def drop_unit_dilations(model: ModelProto) -> ModelProto:
             and standard(node)
             and set(attributes(node).get("dilations", ())) <= {1}
         ):
-            kept = [attribute for attribute in node.attribute if attribute.name != "dilations"]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            set_attributes(node, "dilations")
     return result
 
 

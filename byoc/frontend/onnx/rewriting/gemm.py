@@ -11,7 +11,11 @@ from onnx import NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE
-from byoc.runtimes.protobuf import attributes, copy_node
+from byoc.runtimes.protobuf import (
+    attributes,
+    copy_node,
+    set_attributes,
+)
 
 
 @write_operators("Gemm", "MatMul", "Add")
@@ -176,7 +180,7 @@ def _turn(w: NodeWriter, node: NodeProto) -> None:
     """Replace a Gemm's flag to transpose its data by a Transpose node, in place."""
     if attributes(node).get("transA", 0) and len(w.graph.shapes.get(node.input[0], (0, 0))) == 2:
         node.input[0] = w.add("Transpose", node.input[0], perm=[1, 0])
-        _drop(node, "transA")
+        set_attributes(node, "transA")
 
 
 def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
@@ -200,7 +204,7 @@ def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
             )
     if alpha != 1:
         node.input[1] = w.constant(weights * alpha, part="weight")
-    _drop(node, "alpha", "beta")
+    set_attributes(node, "alpha", "beta")
 
 
 def _separate_bias(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
@@ -212,7 +216,7 @@ def _separate_bias(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
     beta = np.float32(w.options.get("beta", 1.0)) if "beta" in attributes(node) else np.float32(1)
     node.output[0] = w.tensor("product")
     del node.input[2:]
-    _drop(node, "beta")
+    set_attributes(node, "beta")
     behind = NodeWriter(w.graph, w.node)
     if beta != 1 and bias in floats:
         bias = behind.constant(floats[bias] * beta, part="bias")
@@ -248,10 +252,4 @@ def _scale(w: NodeWriter, node: NodeProto) -> None:
     if alpha != 1:
         operands = [source.input[0], w.constant(scale * alpha, part="scale"), *source.input[2:]]
         node.input[1] = w.add(DEQUANTIZE, *operands, **attributes(source))
-    _drop(node, "alpha", "beta")
-
-
-def _drop(node: NodeProto, *names: str) -> None:
-    kept = [item for item in node.attribute if item.name not in names]
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    set_attributes(node, "alpha", "beta")

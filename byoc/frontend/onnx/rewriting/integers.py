@@ -26,7 +26,7 @@ from byoc.operators.elementwise import equal_types
 from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import CARRIERS, DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import load_installed_families
-from byoc.runtimes.protobuf import ConstantArrays, attributes, copy_node, standard
+from byoc.runtimes.protobuf import ConstantArrays, attributes, copy_node, set_attributes, standard
 from isa.numerics import steps
 
 _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")
@@ -214,9 +214,7 @@ def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     back.name = ""
     back.input[0] = mover.output[0]
     back.output[0] = node.output[0]
-    kept = [item for item in source.attribute if item.name != "axis"]
-    del back.attribute[:]
-    back.attribute.extend([*kept, *([helper.make_attribute("axis", axis)] if axis >= 0 else [])])
+    set_attributes(back, "axis", **({"axis": axis} if axis >= 0 else {}))
     return [mover, back]
 
 

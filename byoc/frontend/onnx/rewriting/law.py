@@ -37,7 +37,7 @@ from byoc.runtimes.protobuf import (
     opset_of,
     remove_initializers,
     separate_names,
-    set_nodes,
+    set_items,
     shapes_of,
     standard,
     types_of,
@@ -463,7 +463,7 @@ def _read_recorded(model: ModelProto) -> Counter[str]:
 
 def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
     """Copy a rewritten graph's nodes and the constants they use to the model ``result``."""
-    set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
+    set_items(result.graph.node, (node for nodes in graph.slots for node in nodes))
     separate_names(result.graph)
     used = use_counts(result.graph)
     result.graph.initializer.extend(
@@ -512,8 +512,7 @@ def _record(model: ModelProto, counts: Mapping[str, int]) -> None:
     """Add counts of applied rewrite rules to those in a model's metadata."""
     totals = _read_recorded(model)
     totals.update(counts)
-    kept = [entry for entry in model.metadata_props if not entry.key.startswith(_KEY)]
-    del model.metadata_props[:]
-    model.metadata_props.extend(kept)
+    entries = model.metadata_props
+    set_items(entries, (entry for entry in entries if not entry.key.startswith(_KEY)))
     for name in sorted(totals):
         model.metadata_props.add(key=f"{_KEY}{name}", value=str(totals[name]))

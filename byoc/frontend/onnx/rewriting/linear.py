@@ -18,7 +18,12 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.law import GraphView, Law, make_pass
 from byoc.operators.registry import load_installed_families
 from byoc.operators.table import AFFINE
-from byoc.runtimes.protobuf import attributes, copy_node, standard
+from byoc.runtimes.protobuf import (
+    attributes,
+    copy_node,
+    set_attributes,
+    standard,
+)
 
 Array = NDArray[np.float64]
 
@@ -209,11 +214,7 @@ def _make_product(
     ]
     node.input[:] = [source, *names]
     node.output[:] = [output]
-    kept = [item for item in node.attribute if item.name not in options]
-    del node.attribute[:]
-    node.attribute.extend(
-        [*kept, *(helper.make_attribute(name, value) for name, value in options.items())]
-    )
+    set_attributes(node, **options)
     return node
 
 

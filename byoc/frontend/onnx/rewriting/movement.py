@@ -14,7 +14,12 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, make_pass
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import load_installed_families
-from byoc.runtimes.protobuf import attributes, bodies, copy_node
+from byoc.runtimes.protobuf import (
+    attributes,
+    bodies,
+    copy_node,
+    set_attributes,
+)
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -485,9 +490,7 @@ class PadIntoConv(Law):
     ) -> Sequence[NodeProto]:
         """Return a Conv with the padding of the removed Pad added to its own."""
         conv = copy_node(node)
-        kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
-        del conv.attribute[:]
-        conv.attribute.extend([*kept, helper.make_attribute("pads", found[1])])
+        set_attributes(conv, "auto_pad", pads=found[1])
         conv.input[0] = found[0]
         return [conv]
 

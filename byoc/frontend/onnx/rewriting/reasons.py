@@ -23,7 +23,15 @@ from byoc.frontend.onnx.units import NOT_QUANTISED
 from byoc.graph import Node
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
 from byoc.operators.registry import Registry, SupportRow, load_installed_families, support_table
-from byoc.runtimes.protobuf import array_of, copy_model, shapes_of, standard, types_of
+from byoc.runtimes.protobuf import (
+    array_of,
+    copy_model,
+    set_attributes,
+    set_items,
+    shapes_of,
+    standard,
+    types_of,
+)
 
 LARGEST_BYTES = 1 << 26
 """Size of a node's constants, in bytes, above which it is not tried alone."""
@@ -333,9 +341,7 @@ def _remove_parts(alone: ModelProto, removed: Collection[_NodePart]) -> ModelPro
     (node,) = result.graph.node
     for part in removed:
         if part.field == "attribute":
-            kept = [item for item in node.attribute if item.name != part.key]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            set_attributes(node, str(part.key))
         elif part.field == "computed":
             _make_constant(result, str(part.key))
         elif part.field == "number":
@@ -351,9 +357,7 @@ def _remove_parts(alone: ModelProto, removed: Collection[_NodePart]) -> ModelPro
         while names and not names[-1]:
             del names[-1]
     made = set(node.output)
-    kept_outputs = [value for value in result.graph.output if value.name in made]
-    del result.graph.output[:]
-    result.graph.output.extend(kept_outputs)
+    set_items(result.graph.output, (value for value in result.graph.output if value.name in made))
     return _infer_outputs(result)
 
 
@@ -378,10 +382,8 @@ def _make_constant(model: ModelProto, name: str) -> None:
     shape = shapes_of(model.graph).get(name)
     if shape is None:
         return
-    kept = [value for value in model.graph.input if value.name != name]
     dtype = helper.tensor_dtype_to_np_dtype(types_of(model.graph)[name])
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
+    set_items(model.graph.input, (value for value in model.graph.input if value.name != name))
     model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, dtype), name))
 
 

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
-from byoc.runtimes.protobuf import attributes
+from byoc.runtimes.protobuf import (
+    attributes,
+    set_attributes,
+)
 from byoc.runtimes.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")
@@ -140,9 +143,7 @@ def _matrix(
     copy.input[parameters.position] = "parameter"
     copy.output[0] = "made"
     copy.input[1] = "region"
-    kept = [item for item in copy.attribute if item.name not in ("axes", "extrapolation_value")]
-    del copy.attribute[:]
-    copy.attribute.extend(kept)
+    set_attributes(copy, "axes", "extrapolation_value")
     shape = [1, 1, 1, 1]
     shape[axis] = size
     alone = helper.make_graph(

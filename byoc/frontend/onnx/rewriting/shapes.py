@@ -30,6 +30,8 @@ from byoc.runtimes.protobuf import (
     attributes,
     change_without_large_constants,
     copy_model,
+    set_attributes,
+    set_items,
     shapes_of,
 )
 from byoc.runtimes.session import OnnxRuntimeSession
@@ -154,11 +156,7 @@ def _shorten_first(model: ModelProto) -> ModelProto | None:
             if pads is not None:
                 result = copy_model(model)
                 changed = result.graph.node[index]
-                kept = [
-                    item for item in changed.attribute if item.name not in ("ceil_mode", "pads")
-                ]
-                del changed.attribute[:]
-                changed.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads)])
+                set_attributes(changed, "ceil_mode", pads=pads)
                 del result.graph.value_info[:]
                 # shapes inferred or declared for the longer result
                 for value in result.graph.output:
@@ -273,9 +271,7 @@ def _nbytes(value: ValueInfoProto) -> int:
 
 
 def _drop_symbolic(graph: GraphProto) -> None:
-    static = [value for value in graph.value_info if None not in _dims(value)]
-    del graph.value_info[:]
-    graph.value_info.extend(static)
+    set_items(graph.value_info, (value for value in graph.value_info if None not in _dims(value)))
     for value in graph.output:
         if value.type.tensor_type.HasField("shape") and None in _dims(value):
             value.type.tensor_type.ClearField("shape")
@@ -347,7 +343,6 @@ SEQUENCE = "sequence"
 
 # elements; larger constants cannot be shapes, so inference does not need their contents
 _SMALL = 4096
-_DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
 
 def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
@@ -461,13 +456,10 @@ def _is_channels_last(node: onnx.NodeProto) -> bool:
 
 
 def _replace_node(node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
-    kept = [a for a in node.attribute if a.name not in _DROPPED_ATTRIBUTES]
     node.op_type = op_type
     node.domain = ""
-    del node.input[:]
-    node.input.extend(inputs)
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    node.input[:] = inputs
+    set_attributes(node, "channels_last", "opset")
 
 
 def _dimensions(value: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
