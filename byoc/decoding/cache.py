@@ -14,11 +14,7 @@ from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dt
 from byoc.frontend.onnx.reading import rows_to_choose
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fix_inputs
 from byoc.operators.onnx_view import CONCAT, IDENTITY
-from byoc.runtimes.protobuf import (
-    add_tensor,
-    copy_model,
-    set_items,
-)
+from byoc.runtimes.protobuf import add_tensor, copy_model, set_items
 from isa.errors import InputError
 
 TOKENS, POSITIONS, MASK = "input_ids", "position_ids", "attention_mask"

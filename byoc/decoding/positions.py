@@ -17,12 +17,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from onnx.helper import make_tensor_value_info
 from onnx.numpy_helper import from_array
 
-from byoc.runtimes.protobuf import (
-    array_of,
-    constants,
-    copy_model,
-    set_items,
-)
+from byoc.runtimes.protobuf import array_of, constants, copy_model, set_items
 from isa.errors import InputError
 
 

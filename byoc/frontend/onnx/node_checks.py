@@ -6,12 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-from onnx import (
-    GraphProto,
-    NodeProto,
-    TensorProto,
-    numpy_helper,
-)
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE

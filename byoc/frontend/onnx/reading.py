@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
-from byoc.runtimes.protobuf import (
-    attributes,
-    bodies,
-    names_of,
-    node_label,
-    shapes_of,
-    use_counts,
-)
+from byoc.runtimes.protobuf import attributes, bodies, names_of, node_label, shapes_of, use_counts
 
 Array = NDArray[Any]
 

@@ -11,11 +11,7 @@ from onnx import NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE
-from byoc.runtimes.protobuf import (
-    attributes,
-    copy_node,
-    set_attributes,
-)
+from byoc.runtimes.protobuf import attributes, copy_node, set_attributes
 
 
 @write_operators("Gemm", "MatMul", "Add")

@@ -18,12 +18,7 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.law import GraphView, Law, make_pass
 from byoc.operators.registry import load_installed_families
 from byoc.operators.table import AFFINE
-from byoc.runtimes.protobuf import (
-    attributes,
-    copy_node,
-    set_attributes,
-    standard,
-)
+from byoc.runtimes.protobuf import attributes, copy_node, set_attributes, standard
 
 Array = NDArray[np.float64]
 

@@ -14,12 +14,7 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, make_pass
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import load_installed_families
-from byoc.runtimes.protobuf import (
-    attributes,
-    bodies,
-    copy_node,
-    set_attributes,
-)
+from byoc.runtimes.protobuf import attributes, bodies, copy_node, set_attributes
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})

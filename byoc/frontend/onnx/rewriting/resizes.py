@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
-from byoc.runtimes.protobuf import (
-    attributes,
-    set_attributes,
-)
+from byoc.runtimes.protobuf import attributes, set_attributes
 from byoc.runtimes.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")
