@@ -190,10 +190,13 @@ class Graph:
         return f"<Graph {self.name!r}: {len(self.nodes)} nodes>"
 
 
-def pair_state(graph: Graph, source: str, result: str) -> StatePair:
-    """Return the state of an input and an output, with zeros as its initial value."""
+def pair_state(
+    graph: Graph, source: str, result: str, initial: NDArray[Any] | None = None
+) -> StatePair:
+    """Return the state of an input and an output, with zeros if it has no ``initial`` value."""
     value = graph.values[source].in_model
-    return StatePair(source, source, result, np.zeros(value.shape, value.dtype))
+    zeros = np.zeros(value.shape, value.dtype)
+    return StatePair(source, source, result, zeros if initial is None else initial)
 
 
 def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:

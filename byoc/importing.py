@@ -52,8 +52,15 @@ from byoc.frontend.onnx.rewriting.reasons import KeptNodes
 from byoc.frontend.onnx.rewriting.shapes import set_batch
 from byoc.frontend.onnx.state import complete_feeds, find_state, zero_state
 from byoc.frontend.onnx.units import is_quantised
+from byoc.frontend.tflite.cutting import read_initial_values
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
-from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
+from byoc.frontend.tflite.floating import (
+    TRANSPOSED,
+    is_float,
+    run_float,
+    to_onnx,
+    write_builtins,
+)
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.frontend.tflite.variables import remove_variables
 from byoc.graph import pair_state
@@ -66,7 +73,14 @@ from byoc.package.package import (
     QuantisedTensors,
     build_package,
 )
-from byoc.quantisation.calibrate import DEFAULT_FEEDS, NO_STATE, Feeds, Pairs, default_feeds
+from byoc.quantisation.calibrate import (
+    DEFAULT_FEEDS,
+    NO_FEEDS,
+    NO_STATE,
+    Feeds,
+    Pairs,
+    default_feeds,
+)
 from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
 from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
 from byoc.runtimes.protobuf import bodies, count_of
@@ -78,10 +92,17 @@ Reference = Callable[[Sequence[Feeds]], Outputs | None]
 
 
 class ConvertedModel(NamedTuple):
-    """ONNX model converted from a file of another format, and the function that runs the file."""
+    """ONNX model converted from a file of another format, and the function that runs the file.
+
+    ``state`` and ``initial`` are the outputs and the first values of the file's variables, by
+    input. ``replaced`` describes the operators of the file that its runtime lacks.
+    """
 
     model: ModelProto
     reference: Reference
+    state: Pairs = NO_STATE
+    initial: Feeds = NO_FEEDS
+    replaced: str = ""
 
 
 class NamedSamples(NamedTuple):
@@ -120,10 +141,10 @@ def import_model(
         if not is_float(file):
             return tflite_package(file, source, str(model))
         model = convert_float(file, str(model))
-    reference = None
+    converted = None
     if isinstance(model, ConvertedModel):
-        reference = model.reference
-        model = model.model
+        converted = model
+        model, state = converted.model, {**converted.state, **state}
     if isinstance(model, str | Path):
         source = source or Path(model).stem
         model = load_model(model)
@@ -139,7 +160,7 @@ def import_model(
         origin = calibration.origin if isinstance(calibration, NamedSamples) else ""
         samples = calibration.samples if isinstance(calibration, NamedSamples) else calibration
         sampling = _Sampling(samples, seed, origin, state)
-        return _import_only(handed, name, shapes, sampling, progress, reference)
+        return _import_only(handed, name, shapes, sampling, progress, converted)
 
 
 def convert_float(model: TfliteModel, file: str) -> ConvertedModel:
@@ -148,7 +169,18 @@ def convert_float(model: TfliteModel, file: str) -> ConvertedModel:
     Raises InputError that names the file if an operator has no ONNX form.
     """
     try:
-        return ConvertedModel(to_onnx(model), partial(run_float, model))
+        builtin = write_builtins(model)
+        replaced = "" if builtin is model else f"TRANSPOSE_CONV in place of {TRANSPOSED}"
+        model = remove_variables(builtin)
+        names = [tensor.name for tensor in model.tensors]
+        values = read_initial_values(model) if model.variables else {}
+        return ConvertedModel(
+            to_onnx(model),
+            partial(run_float, model),
+            {names[one.before]: names[one.after] for one in model.variables},
+            {names[number]: array for number, array in values.items()},
+            replaced,
+        )
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 
@@ -216,7 +248,7 @@ def _import_only(
     shapes: Mapping[str, Sequence[int]],
     sampling: _Sampling,
     progress: Progress,
-    reference: Reference | None,
+    converted: ConvertedModel | None,
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
     calibration, seed, origin, given_state = sampling
@@ -232,6 +264,7 @@ def _import_only(
         lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
         partial(_tell_sample, progress, name, _count_samples(calibration)),
         drawn=feeds is None,
+        initial=NO_FEEDS if converted is None else converted.initial,
     )
     drawn = Calibration(0, calibration is None, origin)
     with assign_blame(file, shapes, seed):
@@ -249,14 +282,16 @@ def _import_only(
             if facts["widened"]:
                 found = _choose_precision(file, found, shapes, seed, facts)
             filled = _fill_gaps(file, found, samples, drawn, progress, name)
-            return package_of(*filled, samples.state)
+            return package_of(*filled, samples.state, samples.initial)
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
         first = samples.kept if calibration is not None else ()
-        facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], reference)
+        facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], converted)
     on_file = count_quantised(file)
     del file, given, model, widened  # these can hold hundreds of megabytes of weights
-    ranges = find_ranges(prepared, samples.all(), seed, samples.hear, samples.state)
+    ranges = find_ranges(
+        prepared, samples.all(), seed, samples.hear, samples.state, samples.initial
+    )
     exact = outputs_of(source, samples.kept) if facts["made_static"] else samples.outputs
     progress(f"quantising {name}")
     handed.append(prepared)
@@ -268,7 +303,8 @@ def _import_only(
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
         facts |= _measure(exact, quantised, samples, drawn, on_file)
-    return package_of(quantised, name, replace(fidelity, **facts), samples.state)
+    fidelity = replace(fidelity, **facts)
+    return package_of(quantised, name, fidelity, samples.state, samples.initial)
 
 
 def _first_facts(model: ModelProto, opened: Iterable[str], widened: bool) -> dict[str, Any]:
@@ -360,14 +396,15 @@ def _compare_with_file(
     first: Sequence[Feeds],
     seed: int,
     in_half: bool,
-    reference: Reference | None,
+    converted: ConvertedModel | None,
 ) -> FileCheck | None:
     """Compare outputs of a ``file`` and of the float ``model`` made from it, on several samples.
 
-    The samples are the calibration samples ``first``, then random ones. ``reference`` runs the file
-    if ONNX Runtime does not.
+    The samples are the calibration samples ``first``, then random ones. The file is that from which
+    ONNX was ``converted``, if it was.
     """
-    run = reference or partial(file_outputs, file)
+    run = partial(file_outputs, file) if converted is None else converted.reference
+    replaced = "" if converted is None else converted.replaced
     for draw in (draw_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = run(feeds)
@@ -375,7 +412,7 @@ def _compare_with_file(
         if wanted is not None and found is not None:
             fused = file_outputs(file, feeds, optimised=True) if in_half else None
             theirs = 0 if fused is None else compare_outputs(wanted, fused, model).beyond
-            return replace(compare_outputs(wanted, found, model), fused=theirs)
+            return replace(compare_outputs(wanted, found, model), fused=theirs, replaced=replaced)
     return None
 
 
@@ -398,8 +435,11 @@ class _Samples:
         counted: Callable[[int], None],
         *,
         drawn: bool = False,
+        initial: Feeds = NO_FEEDS,
     ) -> None:
         self.count = 0
+        self.initial = initial
+        """Values of the state before the first inference; zeros for those that are missing."""
         self.state: Pairs = NO_STATE
         self._drawn = drawn
         self._carried: Feeds = {}
@@ -422,7 +462,7 @@ class _Samples:
         """
         if self._feeds is None:
             if self.state and not self._drawn:
-                self._carried = zero_state(prepared, self.state)
+                self._carried = {**zero_state(prepared, self.state), **self.initial}
             self._feeds = map(self._complete, self._make(prepared))
             self.kept = list(islice(self._feeds, 1))
             if not self.kept:
@@ -579,17 +619,22 @@ def _check_integer_model(file: ModelProto, model: ModelProto, seed: int) -> _Che
 
 
 def package_of(
-    model: ModelProto, source: str, fidelity: Fidelity | None = None, state: Pairs = NO_STATE
+    model: ModelProto,
+    source: str,
+    fidelity: Fidelity | None = None,
+    state: Pairs = NO_STATE,
+    initial: Feeds = NO_FEEDS,
 ) -> Package:
     """Build the package of a quantised, prepared model.
 
-    ``source`` is its name in reports, ``state`` has outputs by the input whose next value they are.
-    The result is deterministic.
+    ``source`` is its name in reports, ``state`` has outputs by the input whose next value they are,
+    and ``initial`` the first values of inputs, where they are not zeros. The result is
+    deterministic.
     """
     graph = import_graph(model)
     quantised = fidelity is None or fidelity.integer is not None
     kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)
-    pairs = tuple(pair_state(graph, *names) for names in state.items())
+    pairs = tuple(pair_state(graph, *pair, initial.get(pair[0])) for pair in state.items())
     graph = replace(graph, nodes=kept.explain(graph.nodes), state=pairs)
     embedded, rewritten = integer_clamps(model, graph)
     return build_package(

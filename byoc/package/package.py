@@ -95,6 +95,7 @@ class FileCheck:
     ours. ``fused`` counts elements that differ by more than a step if ONNX Runtime optimises the
     file, for files that are quantised or in half precision. ``ties`` is True if all differing
     elements come from numbers halfway between two steps, which both models may round either way.
+    ``replaced`` names operators of the file that its runtime lacks, and what it ran instead.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -110,12 +111,14 @@ class FileCheck:
     optimiser: Annotated[str, Field(max_length=1 << 8)] = ""
     fused: Count = 0
     ties: bool = False
+    replaced: Annotated[str, Field(max_length=1 << 8)] = ""
 
     def message(self) -> str:
         """Return one line on how many outputs differ from the user's file by more than a step."""
         drawn = (
             f"the file without optimiser ({self.elements:,} elements, {self.samples} random inputs)"
         )
+        drawn += f", with {self.replaced}" if self.replaced else ""
         theirs = (
             f"; ONNX Runtime's optimisers change {self.fused:,} of them"
             if self.fused and not self.optimiser

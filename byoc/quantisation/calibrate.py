@@ -37,6 +37,7 @@ from isa import memory
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
+NO_FEEDS: Feeds = MappingProxyType({})
 Pairs = Mapping[str, str]
 """Output by input, for inputs that are state."""
 NO_STATE: Pairs = MappingProxyType({})
@@ -329,7 +330,9 @@ def _is_float(value: ValueInfoProto | None) -> bool:
     return value is not None and value.type.tensor_type.elem_type == TensorProto.FLOAT
 
 
-def share_ranges(model: ModelProto, ranges: Ranges, state: Pairs = NO_STATE) -> Ranges:
+def share_ranges(
+    model: ModelProto, ranges: Ranges, state: Pairs = NO_STATE, initial: Feeds = NO_FEEDS
+) -> Ranges:
     """Widen ``ranges`` so that operands and results of Concat, Min and Max have equal ranges.
 
     Tensors that correspond in all steps of a recurrent layer also share a range. So do operands and
@@ -339,11 +342,15 @@ def share_ranges(model: ModelProto, ranges: Ranges, state: Pairs = NO_STATE) -> 
 
     A result's range is also widened if its operand's range is wider by more than the ratio that the
     operator's form allows. An input that is ``state`` has the range of its output, so that both
-    have one scale.
+    have one scale; its ``initial`` value widens that range.
     """
     forms = _forms(model)
     following = {source: result for source, result in state.items() if result in ranges}
     ranges = {**ranges, **{source: ranges[result] for source, result in following.items()}}
+    for source in initial.keys() & following.keys():
+        ends = (np.float32(limit(initial[source])) for limit in (np.min, np.max))
+        least, most = zip(ranges[source], ends, strict=True)
+        ranges[source] = min(least), max(most)
     lower = {node.output[0] for node, form in forms if "low" in form.clamps}
     upper = {node.output[0] for node, form in forms if "high" in form.clamps}
     groups: dict[str, _SharedRange] = {}

@@ -24,6 +24,7 @@ from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.operator import Operator
 from byoc.operators.registry import load_installed_families
 from byoc.quantisation.calibrate import (
+    NO_FEEDS,
     NO_STATE,
     Feeds,
     Pairs,
@@ -83,16 +84,18 @@ def find_ranges(
     seed: int = 0,
     heard: Callable[[Feeds], None] = lambda outputs: None,
     state: Pairs = NO_STATE,
+    initial: Feeds = NO_FEEDS,
 ) -> Ranges:
     """Return the ranges in which a float model's tensors are quantised.
 
     This is the first half of :func:`quantise`. The result is empty if no tensor is float. ``heard``
-    receives the model's outputs per sample. An input that is ``state`` has the range of its output.
+    receives the model's outputs per sample. An input that is ``state`` has the range of its output
+    and of its ``initial`` value.
     """
     if not has_floats(model):
         return {}
     feeds = default_feeds(model, seed) if calibration is None else calibration
-    return share_ranges(model, observe_ranges(model, feeds, heard), state)
+    return share_ranges(model, observe_ranges(model, feeds, heard), state, initial)
 
 
 def quantise_within(

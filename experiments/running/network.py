@@ -49,7 +49,7 @@ from isa.progress import Progress, silent
 from isa.reading import check_file, file_fault, first_bytes, read_npy, read_npz
 
 if TYPE_CHECKING:
-    from byoc.importing import Reference
+    from byoc.importing import ConvertedModel
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _TORCH_SUFFIXES = (".pt", ".pth", ".pt2")
@@ -198,12 +198,14 @@ def _build(
 ) -> Network:
     from byoc.frontend.onnx.rewriting.constants import fix_inputs
     from byoc.frontend.onnx.rewriting.shapes import set_batch
-    from byoc.importing import ConvertedModel, NamedSamples, import_model
+    from byoc.importing import NamedSamples, import_model
 
     if isinstance(model, str) and builtin is None and _is_quantised_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
     fixed = given.fixed or {}
-    name, opened, reference = open_model(model, builtin, given.seed)
+    name, opened, converted = open_model(model, builtin, given.seed)
+    if converted is not None:
+        given = replace(given, state={**converted.state, **(given.state or {})})
     source = fix_inputs(opened, fixed, given.shapes or {})
     del opened
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
@@ -212,7 +214,7 @@ def _build(
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, whole) if wanted and not _has_fixed_scales(source) else None
-    handed = [source if reference is None else ConvertedModel(source, reference)]
+    handed = [source if converted is None else converted._replace(model=source)]
     del source  # frees what may be hundreds of megabytes of weights
     package = import_model(
         handed.pop(),
@@ -236,8 +238,8 @@ def _is_quantised_tflite(path: Path) -> bool:
 
 def open_model(
     model: str | ModelProto, builtin: BuiltinModel | None, seed: int
-) -> tuple[str, ModelProto, Reference | None]:
-    """Return a model's name, its ONNX form, and the function that runs a converted file.
+) -> tuple[str, ModelProto, ConvertedModel | None]:
+    """Return a model's name, its ONNX form, and what a converted file became.
 
     Raises InputError for an unknown name, a built-in decoder, and an invalid file or model.
     """
@@ -252,7 +254,8 @@ def open_model(
         from byoc.frontend.tflite.file import load_tflite
         from byoc.importing import convert_float
 
-        return Path(model).stem, *convert_float(load_tflite(model), model)
+        converted = convert_float(load_tflite(model), model)
+        return Path(model).stem, converted.model, converted
     if "." not in model and "/" not in model and not Path(model).exists():
         from experiments.models.decoders import DECODERS
 

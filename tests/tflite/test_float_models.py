@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 import dla
 from byoc.frontend.tflite.file import TfliteModel, read_tflite
 from byoc.frontend.tflite.float_operators import CONVERTERS
-from byoc.frontend.tflite.floating import is_float, run_float, to_onnx
+from byoc.frontend.tflite.floating import TRANSPOSED, is_float, run_float, to_onnx, write_builtins
+from byoc.runtimes import litert
+from byoc.runtimes.litert_process import LiteRTModel
 from isa.errors import InputError
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 from tests.tflite.streaming import State, with_variables
@@ -281,7 +283,79 @@ def test_a_float_model_with_state(tmp_path: Path) -> None:
         assert made is not None
         state = made[0][0]
         assert np.abs(ours - state).max() < 0.05
-    initial = np.zeros((1, 8), np.float32)
-    file.write_bytes(with_variables(content, [State("s", s, t, initial)]))
-    with pytest.raises(InputError, match=r"VAR_HANDLE cannot .* with its state as inputs and out"):
-        dla.run(file)
+
+
+@pytest.mark.parametrize("first", [0.0, -1.0])
+def test_variables_of_a_float_model_pass_from_step_to_step(first: float, tmp_path: Path) -> None:
+    """The state begins with the file's values, also with ones that no result reaches."""
+    builder = TfliteBuilder("float")
+    x, s = (builder.input(name, (1, 8), dtype=np.float32) for name in ("x", "s"))
+    t = builder.operator("LOGISTIC", [add(builder, "SUB", x, s)], dtype=np.float32, name="t")
+    content = builder.model(t)
+    state = np.linspace(first, 0, 8, dtype=np.float32).reshape(1, 8)
+    file = tmp_path / "net.tflite"
+    file.write_bytes(with_variables(content, [State("s", s, t, state)]))
+    frames = floats(20, 1, 8)
+    found = dla.run(file, steps=20, inputs=frames, calibration={"x": frames}, cache=False)
+    assert found.report.check.mismatches == 0
+    fidelity = found.report.fidelity
+    assert fidelity is not None
+    assert fidelity.file is not None
+    assert fidelity.file.beyond == 0
+    model = read_tflite(file.read_bytes(), "net")
+    session = LiteRTModel(model.content, "builtin")
+    for number, (frame, ours) in enumerate(zip(frames, found.outputs["t"], strict=True)):
+        made = session.run({model.inputs[0]: frame}, model.outputs, carry=number > 0)
+        assert np.abs(ours - made[model.outputs[0]]).max() < 0.02
+
+
+def with_custom(content: bytes) -> bytes:
+    """The model with MediaPipe's custom operator in place of TRANSPOSE_CONV."""
+    schema = litert.schema()
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    number = schema.BuiltinOperator.TRANSPOSE_CONV
+    (place,) = (n for n, code in enumerate(model.operatorCodes) if code.builtinCode == number)
+    model.operatorCodes[place].customCode = TRANSPOSED
+    model.operatorCodes[place].builtinCode = schema.BuiltinOperator.CUSTOM
+    model.operatorCodes[place].deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+    for one in model.subgraphs[0].operators:
+        if one.opcodeIndex == place:
+            given = one.builtinOptions
+            one.builtinOptionsType, one.builtinOptions = 0, None
+            one.customOptions = np.array(
+                [given.padding + 1, given.strideW, given.strideH], "<i4"
+            ).view(np.uint8)
+            one.inputs = [one.inputs[2], one.inputs[1], one.inputs[3]]
+    return litert.pack_model(model)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_transposed_convolutions_of_mediapipe_run(padding: str, tmp_path: Path) -> None:
+    """The report says that LiteRT ran TRANSPOSE_CONV; its results are the oracle here too."""
+    shape = (12, 18) if padding == "SAME" else (13, 19)
+
+    def build(b: TfliteBuilder, x: Tensor) -> list[Tensor]:
+        y = add(
+            b, "TRANSPOSE_CONV", integers(1, *shape, 5), floats(5, 3, 3, 4), convolved(b, x),
+            floats(5), padding=padding, stride_h=2, stride_w=2,
+        )  # fmt: skip
+        return [add(b, "LOGISTIC", y)]
+
+    builder = TfliteBuilder("float")
+    given = builder.model(*build(builder, builder.input("x", (1, 6, 9, 4), dtype=np.float32)))
+    file, frames = tmp_path / "net.tflite", floats(4, 1, 6, 9, 4)
+    file.write_bytes(with_custom(given))
+    found = dla.run(file, calibration={"x": frames}, inputs=frames[0], cache=False)
+    assert found.report.check.mismatches == 0
+    assert {entry.region for entry in found.report.placement if entry.on == "dla"} == {0}
+    fidelity = found.report.fidelity
+    assert fidelity is not None
+    assert fidelity.file is not None
+    assert fidelity.file.beyond == 0
+    assert fidelity.file.message().endswith(f"with TRANSPOSE_CONV in place of {TRANSPOSED}")
+    assert min(fidelity.noise.values()) > 25
+    wanted = run_float(read_tflite(given, "net"), [{"x": frames[0]}])
+    assert wanted is not None
+    made = to_onnx(write_builtins(read_tflite(file.read_bytes(), "net")))
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    np.testing.assert_allclose(session.run(None, {"x": frames[0]})[0], wanted[0][0], atol=2e-6)
