@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +49,7 @@ from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
 from byoc.frontend.onnx.rewriting.reasons import KeptNodes
 from byoc.frontend.onnx.rewriting.shapes import set_batch
-from byoc.frontend.onnx.state import complete_feeds, find_state, zero_state
+from byoc.frontend.onnx.state import complete_feeds
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.cutting import read_initial_values
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
@@ -83,6 +82,7 @@ from byoc.quantisation.calibrate import (
 )
 from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
 from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
+from byoc.quantisation.samples import CalibrationSamples
 from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
@@ -141,9 +141,9 @@ def import_model(
         if not is_float(file):
             return tflite_package(file, source, str(model))
         model = convert_float(file, str(model))
-    converted = None
+    converted, initial = None, NO_FEEDS
     if isinstance(model, ConvertedModel):
-        converted = model
+        converted, initial = model, model.initial
         model, state = converted.model, {**converted.state, **state}
     if isinstance(model, str | Path):
         source = source or Path(model).stem
@@ -159,7 +159,7 @@ def import_model(
     with _advice(handed[0]), np.errstate(all="ignore"):
         origin = calibration.origin if isinstance(calibration, NamedSamples) else ""
         samples = calibration.samples if isinstance(calibration, NamedSamples) else calibration
-        sampling = _Sampling(samples, seed, origin, state)
+        sampling = _Sampling(samples, seed, origin, state, initial)
         return _import_only(handed, name, shapes, sampling, progress, converted)
 
 
@@ -234,12 +234,13 @@ def _tell_sample(progress: Progress, name: str, total: int, count: int) -> None:
 
 
 class _Sampling(NamedTuple):
-    """Calibration samples, their seed and origin, and the state that is given by name."""
+    """Calibration samples, their seed and origin, and state by name, with its first values."""
 
     calibration: Iterable[Feeds] | None
     seed: int
     origin: str
     state: Pairs
+    initial: Feeds
 
 
 def _import_only(
@@ -251,7 +252,7 @@ def _import_only(
     converted: ConvertedModel | None,
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
-    calibration, seed, origin, given_state = sampling
+    calibration, seed, origin, given_state, initial = sampling
     file = handed.pop()
     widened = widen(file)
     check_operators(widened)
@@ -260,11 +261,10 @@ def _import_only(
     shapes = set_batch(file, named)
     facts = _first_facts(model, [name for name in shapes if name not in named], widened is not file)
     feeds = None if calibration is None else iter(calibration)
-    samples = _Samples(
+    samples = CalibrationSamples(
         lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
         partial(_tell_sample, progress, name, _count_samples(calibration)),
         drawn=feeds is None,
-        initial=NO_FEEDS if converted is None else converted.initial,
     )
     drawn = Calibration(0, calibration is None, origin)
     with assign_blame(file, shapes, seed):
@@ -276,22 +276,21 @@ def _import_only(
             feeds = iter(observed)
         steps = passes(model, shapes)
         prepared = apply(report_each(steps, f"preparing {name}", progress), model)
-        samples.find_state(prepared, given_state)
+        samples.find_state(prepared, given_state, initial)
+        carried = samples.state, samples.initial
         if is_quantised(prepared):
             found = _import_quantised(file, model, prepared, steps, seed, facts)
             if facts["widened"]:
                 found = _choose_precision(file, found, shapes, seed, facts)
             filled = _fill_gaps(file, found, samples, drawn, progress, name)
-            return package_of(*filled, samples.state, samples.initial)
+            return package_of(*filled, *carried)
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
         first = samples.kept if calibration is not None else ()
         facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], converted)
     on_file = count_quantised(file)
     del file, given, model, widened  # these can hold hundreds of megabytes of weights
-    ranges = find_ranges(
-        prepared, samples.all(), seed, samples.hear, samples.state, samples.initial
-    )
+    ranges = find_ranges(prepared, samples.all(), seed, samples.hear, *carried)
     exact = outputs_of(source, samples.kept) if facts["made_static"] else samples.outputs
     progress(f"quantising {name}")
     handed.append(prepared)
@@ -303,8 +302,7 @@ def _import_only(
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
         facts |= _measure(exact, quantised, samples, drawn, on_file)
-    fidelity = replace(fidelity, **facts)
-    return package_of(quantised, name, fidelity, samples.state, samples.initial)
+    return package_of(quantised, name, replace(fidelity, **facts), *carried)
 
 
 def _first_facts(model: ModelProto, opened: Iterable[str], widened: bool) -> dict[str, Any]:
@@ -316,7 +314,7 @@ def _first_facts(model: ModelProto, opened: Iterable[str], widened: bool) -> dic
 def _measure(
     exact: Sequence[Feeds],
     model: ModelProto,
-    samples: _Samples,
+    samples: CalibrationSamples,
     drawn: Calibration,
     given: QuantisedTensors,
 ) -> dict[str, Any]:
@@ -339,7 +337,7 @@ def _measure(
 def _fill_gaps(
     file: ModelProto,
     imported: _Imported,
-    samples: _Samples,
+    samples: CalibrationSamples,
     drawn: Calibration,
     progress: Progress,
     name: str,
@@ -414,81 +412,6 @@ def _compare_with_file(
             theirs = 0 if fused is None else compare_outputs(wanted, fused, model).beyond
             return replace(compare_outputs(wanted, found, model), fused=theirs, replaced=replaced)
     return None
-
-
-MOST_KEPT = 64
-"""Maximum number of calibration samples kept to compare the quantised model with the float one."""
-MOST_KEPT_BYTES = 1 << 26
-"""Total size of samples, in bytes, above which no further sample is kept."""
-
-
-class _Samples:
-    """Calibration samples that the quantiser consumes one by one.
-
-    The object counts them and keeps the first ones. ``state`` that they lack, or all of it if they
-    are ``drawn``, passes from one sample to the next.
-    """
-
-    def __init__(
-        self,
-        feeds: Callable[[ModelProto], Iterator[Feeds]],
-        counted: Callable[[int], None],
-        *,
-        drawn: bool = False,
-        initial: Feeds = NO_FEEDS,
-    ) -> None:
-        self.count = 0
-        self.initial = initial
-        """Values of the state before the first inference; zeros for those that are missing."""
-        self.state: Pairs = NO_STATE
-        self._drawn = drawn
-        self._carried: Feeds = {}
-        self._counted = counted
-        self.kept: list[Feeds] = []
-        self.outputs: list[Feeds] = []
-        """Outputs of the prepared model on the kept samples."""
-        self._make = feeds
-        self._feeds: Iterator[Feeds] | None = None
-
-    def find_state(self, prepared: ModelProto, given: Pairs) -> None:
-        """Find the state of a model; one with a single input has state only if it is ``given``."""
-        if given or len(prepared.graph.input) > 1:
-            self.state = find_state(prepared, given)
-
-    def first(self, prepared: ModelProto) -> Feeds:
-        """Return the first calibration sample for ``prepared``, the same at every call.
-
-        Raises InputError if there is none.
-        """
-        if self._feeds is None:
-            if self.state and not self._drawn:
-                self._carried = {**zero_state(prepared, self.state), **self.initial}
-            self._feeds = map(self._complete, self._make(prepared))
-            self.kept = list(islice(self._feeds, 1))
-            if not self.kept:
-                raise InputError("there are no calibration samples; give at least one")
-        return self.kept[0]
-
-    def _complete(self, feed: Feeds) -> Feeds:
-        """Return a sample with the state that the sample before left."""
-        return {**feed, **self._carried} if self._drawn else {**self._carried, **feed}
-
-    def hear(self, outputs: Feeds) -> None:
-        """Record the prepared model's outputs for the next calibration sample."""
-        self._carried = {name: outputs[result] for name, result in self.state.items()}
-        if len(self.outputs) < len(self.kept):
-            self.outputs.append(outputs)
-
-    def all(self) -> Iterator[Feeds]:
-        """Yield and count every calibration sample; only the first call yields all of them."""
-        kept = 0
-        for feed in chain(tuple(self.kept), self._feeds or ()):
-            self._counted(self.count)
-            self.count += 1
-            if len(self.kept) < min(self.count, MOST_KEPT) and kept < MOST_KEPT_BYTES:
-                self.kept.append(feed)
-            kept += sum(array.nbytes for array in feed.values())
-            yield feed
 
 
 def _choose_precision(

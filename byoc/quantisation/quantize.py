@@ -1,7 +1,6 @@
 """Convert a float ONNX model to int8 QDQ form: plan the quantisation, then write it.
 
-The rules are those of ONNX Runtime's static quantiser; tests compare every scale and every integer
-with it.
+Tests compare every scale and every integer with ONNX Runtime's static quantiser.
 """
 
 from __future__ import annotations
@@ -71,9 +70,8 @@ def quantise(
 
     A Relu or Clip after another quantised operator is removed: the range of that operator's output
     implies it. A chain of element-wise operators on one quantised tensor is quantised only at its
-    end. Operators that the accelerator cannot run stay float. The result is deterministic; the
-    function writes no file and does not change its argument. A model whose operators compute and
-    read no float value is returned as a copy.
+    end. Operators that the accelerator cannot run stay float. The function does not change its
+    argument. A model whose operators compute and read no float value is returned as a copy.
     """
     return quantise_within(model, find_ranges(model, calibration, seed))
 
@@ -86,11 +84,10 @@ def find_ranges(
     state: Pairs = NO_STATE,
     initial: Feeds = NO_FEEDS,
 ) -> Ranges:
-    """Return the ranges in which a float model's tensors are quantised.
+    """Return the ranges of a float model's tensors, the first half of :func:`quantise`.
 
-    This is the first half of :func:`quantise`. The result is empty if no tensor is float. ``heard``
-    receives the model's outputs per sample. An input that is ``state`` has the range of its output
-    and of its ``initial`` value.
+    ``heard`` receives the model's outputs per sample. An input that is ``state`` has the range of
+    its output and of its ``initial`` value.
     """
     if not has_floats(model):
         return {}

@@ -19,6 +19,7 @@ from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.quantisation import calibrate
+from byoc.quantisation import samples as samples_of_quantiser
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
 from byoc.quantisation.quantize import quantise
 from byoc.runtimes.session import NotRunError, readable_errors
@@ -504,8 +505,10 @@ def test_large_samples_are_not_kept_for_the_comparison(monkeypatch: pytest.Monke
     drawn = [{"x": np.full(4, number, np.float32)} for number in range(5)]
     kept = {}
     for most in (1, 1 << 20):
-        monkeypatch.setattr(importing, "MOST_KEPT_BYTES", most)
-        samples = importing._Samples(lambda model: iter(drawn), lambda count: None)
+        monkeypatch.setattr(samples_of_quantiser, "MOST_KEPT_BYTES", most)
+        samples = samples_of_quantiser.CalibrationSamples(
+            lambda model: iter(drawn), lambda count: None
+        )
         samples.first(onnx.ModelProto())
         assert list(samples.all()) == drawn
         kept[most] = samples.kept
