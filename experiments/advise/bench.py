@@ -13,11 +13,10 @@ from dla_sim.device import Device, Trace
 from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
 from experiments.cost.estimate import (
-    COMMAND_WORD_BYTES,
     MICROJOULE,
     SQUARE_MILLIMETRE,
-    EnergyEvents,
     estimate,
+    row_activity,
     run_activity,
 )
 from experiments.cost.table import CostTable, load_table
@@ -89,11 +88,9 @@ class Bench:
         found = PointFigures(
             **measure_figures(PointFigures, FigureMachine(hardware.arch, timing), counts)
         )
-        words = found.instructions + found.register_writes
-        moved = found.dram_read_bytes + found.dram_write_bytes + COMMAND_WORD_BYTES * words
-        activity = EnergyEvents(found.macs, found.sram_moved_bytes, moved, found.register_writes)
+        activity = row_activity(vars(found))
         if hardware.main_memory != "DRAM":
-            activity = replace(activity, dram_bytes=0, unpriced_bytes=moved)
+            activity = replace(activity, dram_bytes=0, unpriced_bytes=activity.dram_bytes)
         elif timing.flash_bytes:  # only traces tell which bytes come from the flash
             activity = run_activity(self._trace(hardware, made.network))
         priced = estimate(self._table, hardware.arch, activity)

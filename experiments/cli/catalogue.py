@@ -18,7 +18,6 @@ from experiments.cli import options, results
 from experiments.literal import say
 from experiments.report.terminal import line, plain_table, print_lines, print_parts
 from isa.errors import InputError, suggest_name
-from isa.files import write_atomically
 from isa.installation import install_line
 
 if TYPE_CHECKING:
@@ -171,15 +170,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     )
 
 
-class IsaFormat(StrEnum):
-    """Output format of ``dla isa``."""
-
-    table = "table"
-    markdown = "markdown"
-    c = "c"
-    verilog = "verilog"
-
-
+IsaFormat = StrEnum("IsaFormat", ["table", "markdown", "c", "verilog"])
 IsaFormatOption = Annotated[
     IsaFormat,
     typer.Option("--format", help="Print a table, or write docs/isa.md, dla_isa.h or dla_isa.vh."),
@@ -205,12 +196,7 @@ def isa(
             )
         _print_isa(found)
         return
-    text = _isa_text(found, format)
-    if output is None:
-        print(text, end="")
-    else:
-        write_atomically(output, text)
-        say(f"{output}: {text.count(chr(10))} lines")
+    results.write_text(output, _isa_text(found, format))
 
 
 def _isa_text(found: Table, format: IsaFormat) -> str:
@@ -241,13 +227,7 @@ def _print_isa(found: Table) -> None:
     )
 
 
-class SupportFormat(StrEnum):
-    """Output format of ``dla support``."""
-
-    table = "table"
-    markdown = "markdown"
-
-
+SupportFormat = StrEnum("SupportFormat", ["table", "markdown"])
 SupportFormatOption = Annotated[
     SupportFormat, typer.Option("--format", help="Print a table, or write docs/support.md.")
 ]
@@ -264,7 +244,6 @@ def support(
     """
     from byoc.frontend.onnx.rewriting.reasons import support_rows
     from byoc.operators import registry
-    from byoc.operators.registry import markdown
 
     rows = support_rows(
         registry.get_built_in_families() if built_in else registry.load_installed_families()
@@ -273,12 +252,8 @@ def support(
         if output is not None:
             raise InputError(f"--format table is for the terminal; choose markdown for {output}")
         _print_support(rows)
-    elif output is None:
-        print(markdown(rows), end="")
     else:
-        text = markdown(rows)
-        write_atomically(output, text)
-        say(f"{output}: {text.count(chr(10))} lines")
+        results.write_text(output, registry.markdown(rows))
 
 
 def _print_support(rows: Sequence[SupportRow]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,18 +22,12 @@ from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
-    from experiments.golden.deviation import CheckedCase
     from experiments.rtl.export import ExportSource
 
 app = typer.Typer(help="Record, check, accept and compare golden outputs.", no_args_is_help=True)
 
 
-class Format(StrEnum):
-    """File format of an export."""
-
-    readmemh = "readmemh"
-
-
+Format = StrEnum("Format", ["readmemh"])
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the corpus.")]
 Levels = Annotated[
     list[str] | None,
@@ -228,7 +222,7 @@ def check(
             "else pass --installed"
         )
     from experiments.golden.check import verify
-    from experiments.golden.deviation import format_checked_lines
+    from experiments.golden.deviation import format_checked_lines, to_checked_json
     from experiments.golden.store import choose, open_corpus
     from experiments.golden.summary import summary_table, to_junit
     from experiments.report.terminal import print_parts
@@ -237,9 +231,10 @@ def check(
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
         outcomes = verify(corpus, names, progress, fail_fast=fail_fast)
-    results.write_json(json, _format_outcomes(corpus.digest, outcomes))
-    if junit is not None:
-        results.write(junit, to_junit(outcomes))
+    cases = [to_checked_json(outcome) for outcome in outcomes]
+    content = {"schema": "dla-golden-check/1", "digest": corpus.digest, "cases": cases}
+    results.write_json(json, content)
+    results.write(junit, to_junit(outcomes))
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed if all else ():
         for line in format_checked_lines(outcome):
@@ -376,16 +371,6 @@ def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = N
         f"cycles{stop}"
     )
     return 0
-
-
-def _format_outcomes(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
-    from experiments.golden.deviation import to_checked_json
-
-    return {
-        "schema": "dla-golden-check/1",
-        "digest": digest,
-        "cases": [to_checked_json(item) for item in outcomes],
-    }
 
 
 def export_source(wanted: Wanted) -> ExportSource:

@@ -38,11 +38,7 @@ PROGRESS_SECONDS = 10.0
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
-class EngineChoice(StrEnum):
-    """Engine that runs the programs of a network."""
-
-    simulator = "simulator"
-    rtl = "rtl"
+EngineChoice = StrEnum("EngineChoice", ["simulator", "rtl"])
 
 
 # Completion: words that a shell offers for an unfinished word (dla --install-completion).

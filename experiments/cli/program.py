@@ -14,7 +14,6 @@ from experiments.cli import options, results
 from experiments.literal import say
 from experiments.running.given import ProgramRequest, Wishes
 from isa.errors import InputError
-from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -165,9 +164,4 @@ def disasm(program: ProgramFile, output: options.Output = None) -> None:
     from isa import program_file
     from isa.assembler import disassemble
 
-    text = disassemble(program_file.load(program))
-    if output is None:
-        print(text, end="")
-    else:
-        write_atomically(output, text)
-        say(f"{output}: {text.count(chr(10))} lines")
+    results.write_text(output, disassemble(program_file.load(program)))

@@ -115,12 +115,14 @@ def _files(value: Any) -> Iterator[Path]:
                         yield Path(text)
 
 
-def write(place: Path, text: str) -> None:
-    """Write the text of a result to a file or to standard output.
+def write(place: Path | None, text: str) -> None:
+    """Write the text of a result to a file or to standard output, or nowhere without a place.
 
     Standard output gets the same bytes as a file, regardless of the terminal's encoding.
     """
     stream = _output.get()
+    if place is None:
+        return
     if place != STANDARD_OUTPUT or stream is None:
         write_atomically(place, text)
     elif hasattr(stream, "buffer"):
@@ -135,6 +137,15 @@ def report_difference(message: str) -> int:
     """Print a difference from the expected results on standard error; return the exit status."""
     say(f"difference: {message}", file=sys.stderr)
     return 1
+
+
+def write_text(place: Path | None, text: str) -> None:
+    """Write a text to a file and say how many lines it has, or print it if there is no file."""
+    if place is None:
+        print(text, end="")
+    else:
+        write_atomically(place, text)
+        say(f"{place}: {text.count(chr(10))} lines")
 
 
 def write_json(place: Path | None, content: Any) -> None:

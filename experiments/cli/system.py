@@ -79,8 +79,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
             f"highest rate without a miss: {found.highest_rate:.3f} of the file's; {tried} rates "
             "tried"
         )
-    if json is not None:
-        results.write(json, report_json(report))
+    results.write(json, report_json(report))
     results.write_csv(csv, list(task_rows(report)))
     if trace is not None:
         from experiments.systems.running import timeline_trace
@@ -115,8 +114,7 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
             SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress})
         )
     found.show()
-    if json is not None:
-        results.write(json, sweep_json(found))
+    results.write(json, sweep_json(found))
     results.write_csv(csv, found.rows)
     return 1 if found.deadlines and not found.without_a_miss else 0
 
@@ -136,8 +134,7 @@ def split(wanted: SplitRequest, json: options.Json = None) -> int:
     with options.stages() as progress:
         report = split_requested(replace(wanted, progress=progress))
     report.show()
-    if json is not None:
-        results.write(json, split_json(report))
+    results.write(json, split_json(report))
     if not report.mismatches:
         return 0
     return results.report_difference(

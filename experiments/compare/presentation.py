@@ -230,14 +230,16 @@ def change_chart(found: RunComparison) -> BarChart:
         Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
         Series("B is slower", tuple(max(change, 0) for change in changes), SLOWER),
     )
-    axis = "change of cycles, B − A"
-    note = (
-        "Bars to the left: B takes fewer cycles. A layer and its requantisation count as one "
-        "layer. The changes add up to the change of the total."
-    )
-    title = "Change of cycles per layer"
     return BarChart(
-        "layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True
+        "layer-changes",
+        "Change of cycles per layer",
+        "change of cycles, B − A",
+        "cycles",
+        _names(found),
+        series,
+        note="Bars to the left: B takes fewer cycles. A layer and its requantisation count as one "
+        "layer. The changes add up to the change of the total.",
+        signed=True,
     )
 
 
@@ -263,9 +265,15 @@ def traffic_chart(found: RunComparison) -> BarChart:
         )
     size, unit = measure(bytes_ for pair in moved for bytes_ in pair)
     series = _both([tuple(bytes_ / size for bytes_ in pair) for pair in moved])
-    title = "DRAM traffic per layer, read and written"
-    axis = f"DRAM traffic ({unit})"
-    return BarChart("layer-traffic", title, axis, unit, _names(found), series, grouped=True)
+    return BarChart(
+        "layer-traffic",
+        "DRAM traffic per layer, read and written",
+        f"DRAM traffic ({unit})",
+        unit,
+        _names(found),
+        series,
+        grouped=True,
+    )
 
 
 def kinds_chart(found: RunComparison) -> BarChart:
@@ -462,9 +470,14 @@ def many_charts(found: ManyRuns) -> tuple[BarChart, ...]:
     series = [
         Series(letter, tuple(one or 0 for one in row), style) for letter, row, style in columns
     ]
-    name = "Cycles per layer"
     return runs, BarChart(
-        "layer-cycles", name, "cycles", "cycles", tuple(layers), tuple(series), grouped=True
+        "layer-cycles",
+        "Cycles per layer",
+        "cycles",
+        "cycles",
+        tuple(layers),
+        tuple(series),
+        grouped=True,
     )
 
 

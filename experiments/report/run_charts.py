@@ -113,7 +113,6 @@ def layer_cycles(report: RunReport) -> BarChart:
     """
     names = tuple(layer.name for layer in report.layers)
     title = "Cycles of each layer by cause"
-    axis = "cycles"
     if any(layer.breakdown for layer in report.layers):
         values = {
             part: tuple(layer.breakdown.get(part, 0) for layer in report.layers) for part in PARTS
@@ -128,7 +127,14 @@ def layer_cycles(report: RunReport) -> BarChart:
         series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
     parts = len(series) > 1
     return BarChart(
-        "layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts
+        "layer-cycles",
+        title,
+        "cycles",
+        "cycles",
+        names,
+        tuple(series),
+        note=_CYCLES_NOTE,
+        parts=parts,
     )
 
 
@@ -331,9 +337,15 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
         f"{width:,} cycles. Bytes that no command reads again are not counted, so the highest "
         "used address can be larger."
     )
-    title = "SRAM occupancy over time"
-    times = (*(cycle for cycle, _ in peak), _count_cycles(report))
-    return StepChart("sram-occupancy", title, times, series, limits, unit, note)
+    return StepChart(
+        "sram-occupancy",
+        "SRAM occupancy over time",
+        (*(cycle for cycle, _ in peak), _count_cycles(report)),
+        series,
+        limits,
+        unit,
+        note,
+    )
 
 
 def memory_chart(report: RunReport) -> MemoryChart | None:
@@ -380,9 +392,16 @@ def unit_causes(report: RunReport) -> BarChart:
     series = tuple(
         Series(cause, found, CAUSES[cause]) for cause, found in shares.items() if any(found)
     )
-    title = "Cycles of the units by cause"
-    axis = "% of the run's cycles"
-    return BarChart("unit-causes", title, axis, "%", units, series, layers=False, limit=100.0)
+    return BarChart(
+        "unit-causes",
+        "Cycles of the units by cause",
+        "% of the run's cycles",
+        "%",
+        units,
+        series,
+        layers=False,
+        limit=100.0,
+    )
 
 
 def roofline(report: RunReport) -> Roofline:

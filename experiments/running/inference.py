@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from byoc.compiler import CompiledNetwork
@@ -19,6 +19,7 @@ from dla_sim.device import Device, Engine, Trace
 from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import Preset, load_hardware
+from experiments.cost.table import CostTable, load_table
 from experiments.models import MODELS
 from experiments.report.assemble import RunConditions, assemble
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
@@ -40,9 +41,6 @@ from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Executor
 from isa.progress import Progress, report_each, silent
-
-if TYPE_CHECKING:
-    from experiments.cost.table import CostTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +95,7 @@ def run_requested(wanted: RunRequest) -> Result:
     options, progress = wanted.options, wanted.progress
     _check_steps(wanted)
     hardware = hardware_of(wanted)
-    table = None if wanted.cost is None else _cost_table(wanted.cost)
+    table = None if wanted.cost is None else load_table(wanted.cost)
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
     labelled = load_labelled_samples(
         network, None if wanted.accuracy is None else Path(wanted.accuracy)
@@ -128,12 +126,6 @@ def _check_steps(wanted: RunRequest) -> None:
 
 
 # Functions that only some runs need; they import what they use.
-
-
-def _cost_table(name: str) -> CostTable:
-    from experiments.cost.table import load_table
-
-    return load_table(name)
 
 
 def _write_timeline(done: Inference, place: Path) -> None:

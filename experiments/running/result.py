@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
+from experiments.report.run_charts import run_charts
+from experiments.report.run_page import run_page
 from experiments.report.schema import PlacementEntry, RunReport, report_json
 from experiments.report.screen import screen
 from experiments.report.shown import Presentation, Shown, data_frame
@@ -27,23 +29,6 @@ from experiments.report.tables import (
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.report.charts.model import Chart
-
-
-# Functions that draw; they import what they use when something is drawn.
-
-
-def _charts(report: RunReport) -> tuple[Chart, ...]:
-    from experiments.report.run_charts import run_charts
-
-    return run_charts(report)
-
-
-def _page(report: RunReport) -> str:
-    from experiments.report.run_page import run_page
-
-    return run_page(report)
-
 
 RUN = Presentation(
     lines=summary_lines,
@@ -52,7 +37,7 @@ RUN = Presentation(
     screen=screen,
     records=layer_rows,
     json=report_json,
-    charts=_charts,
+    charts=run_charts,
     drawn={
         "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization",
         "roofline": "roofline",
@@ -62,7 +47,7 @@ RUN = Presentation(
     },
     nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to "
                            "show in a chart",
-    page=_page,
+    page=run_page,
 )  # fmt: skip
 
 

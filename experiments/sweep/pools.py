@@ -15,7 +15,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from importlib import import_module
 from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
 from experiments.interruption import delay_interrupts
 from experiments.sweep.worker import WorkerJob, run_job
@@ -35,16 +35,17 @@ PATIENCE_SECONDS = 5.0
 """Time that processes have to end by themselves; longer than any job."""
 
 
-class WorkerPool(Protocol):
+class WorkerPool:
     """Executor of jobs. ``window`` is the number of jobs that keeps all workers busy."""
 
-    window: int
+    window = 1
 
     def warm(self) -> None:
         """Start the workers early, so that they get ready while the caller does other work."""
 
     def submit(self, job: WorkerJob) -> Future[bytes]:
         """Queue a job and return its future."""
+        raise NotImplementedError
 
     def restart(self) -> None:
         """Start new workers after a BrokenExecutor; unfinished jobs are lost."""
@@ -53,7 +54,7 @@ class WorkerPool(Protocol):
         """Cancel queued jobs and wait for running ones."""
 
 
-class LocalPool:
+class LocalPool(WorkerPool):
     """Pool of ``workers`` local processes that end with this process, however it ends.
 
     Each worker watches a pipe (the leash) and exits when its other end, in this process, is closed.
@@ -269,13 +270,8 @@ def _end_with(leash: Connection) -> None:
     os._exit(1)
 
 
-class Here:
+class Here(WorkerPool):
     """Pool that runs each job in this process, when it is submitted."""
-
-    window = 1
-
-    def warm(self) -> None:
-        """Do nothing: this process is ready."""
 
     def submit(self, job: WorkerJob) -> Future[bytes]:
         """Run a job and store its result or its exception in the future.
@@ -289,14 +285,8 @@ class Here:
             future.set_exception(error)
         return future
 
-    def restart(self) -> None:
-        """Do nothing: there is no worker that could die."""
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-
-class DaskPool:
+class DaskPool(WorkerPool):
     """Pool of the workers of the Dask scheduler at ``address``.
 
     Dask itself repeats the jobs of workers that die.
@@ -326,9 +316,6 @@ class DaskPool:
         self.window = 2 * sum(threads.values())
         self._client.register_worker_callbacks(_make_claim())
         self._executor: Executor = self._client.get_executor()
-
-    def warm(self) -> None:
-        """Do nothing: the workers of a cluster are ready."""
 
     def submit(self, job: WorkerJob) -> Future[bytes]:
         return self._executor.submit(run_job, job)

@@ -69,23 +69,15 @@ def response_times(report: SystemReport) -> BarChart:
         )
 
     series = [Series(key, values(key), style) for key, style in _TIMES.items()]
-    title = "Response times"
-    axis = "cycles"
-    unit = "cycles"
-    if relative:
-        title = "Response times against deadlines"
-        axis = "% of the deadline"
-        unit = "%"
     note = "Percentiles of nearest rank, of the jobs that ended."
     if relative:
         note += " Tasks without a deadline are only in the table."
-    names = tuple(task.name for task in tasks)
     return BarChart(
         "response-times",
-        title,
-        axis,
-        unit,
-        names,
+        "Response times against deadlines" if relative else "Response times",
+        "% of the deadline" if relative else "cycles",
+        "%" if relative else "cycles",
+        tuple(task.name for task in tasks),
         tuple(series),
         layers=False,
         grouped=True,
@@ -103,14 +95,16 @@ def task_causes(report: SystemReport) -> BarChart:
         for cause, found in shares.items()
         if any(found)
     )
-    note = (
-        "Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean "
-        "response time."
-    )
-    names = tuple(task.name for task in tasks)
-    title = "Causes of the mean response time"
     return BarChart(
-        "task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note
+        "task-causes",
+        "Causes of the mean response time",
+        "cycles of a job",
+        "cycles",
+        tuple(task.name for task in tasks),
+        series,
+        layers=False,
+        note="Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean "
+        "response time.",
     )
 
 
@@ -128,10 +122,16 @@ def unit_use(report: SystemReport) -> BarChart:
         ("CPU busy", _where(cores, True, busy, computing), Style(VERMILION, "x")),
     )
     series = tuple(Series(name, found, style) for name, found, style in parts)
-    names = tuple(unit.name for unit in report.units)
-    title = "Utilisation of the units"
-    axis = "% of the run's cycles"
-    return BarChart("unit-use", title, axis, "%", names, series, layers=False, limit=100.0)
+    return BarChart(
+        "unit-use",
+        "Utilisation of the units",
+        "% of the run's cycles",
+        "%",
+        tuple(unit.name for unit in report.units),
+        series,
+        layers=False,
+        limit=100.0,
+    )
 
 
 def _where(
@@ -155,11 +155,16 @@ def memory_traffic(report: SystemReport) -> StepChart:
         f"slot{'s' * (memory.grants != 1)} a cycle."
     )
     limits = ((f"mean ({100 * memory.utilization:.1f} %)", 100 * memory.utilization),)
-    series = (Series("slots granted", levels, Style(SKY)),)
-    title = "Traffic of the memory over time"
-    axis = "slots granted"
-    times = tuple(width * number for number in range(len(levels) + 1))
-    return StepChart("memory-traffic", title, times, series, limits, "%", note, axis)
+    return StepChart(
+        "memory-traffic",
+        "Traffic of the memory over time",
+        tuple(width * number for number in range(len(levels) + 1)),
+        (Series("slots granted", levels, Style(SKY)),),
+        limits,
+        "%",
+        note,
+        "slots granted",
+    )
 
 
 def units_timeline(report: SystemReport) -> Gantt | None:
@@ -179,9 +184,14 @@ def units_timeline(report: SystemReport) -> Gantt | None:
         "main task."
     )
     note += " Very short spans are drawn as one; zoom in to see each. Colours are tasks."
-    title = "Activity of every unit over time"
     return Gantt(
-        "unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="intervals of work"
+        "unit-timeline",
+        "Activity of every unit over time",
+        tuple(groups),
+        rows,
+        report.cycles,
+        note,
+        noun="intervals of work",
     )
 
 

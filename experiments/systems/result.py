@@ -114,10 +114,13 @@ def system_tables(report: SystemReport) -> Iterator[Printed]:
 
 def system_lines(report: SystemReport) -> list[str]:
     """Return the system with its conditions, and the lines that follow the tables."""
+    memory = report.memory
+    ended = sum(task.ended for task in report.tasks)
     said = [
         conditions_line(report),
-        memory_line(report),
-        jobs_line(report),
+        f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used",
+        f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} "
+        "missed a deadline",
         *deadline_lines(report),
     ]
     return said + ([check_line(report)] if report.check is not None else [])
@@ -128,21 +131,6 @@ def conditions_line(report: SystemReport) -> str:
     time = report.cycles / report.clock_hz * 1e3
     how = f"preemption at {report.preemption}s" if report.preemption != "none" else "no preemption"
     return f"{report.name}: {report.cycles:,} cycles ({time:,.3f} ms), {report.policy}, {how}"
-
-
-def memory_line(report: SystemReport) -> str:
-    memory = report.memory
-    return (
-        f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"
-    )
-
-
-def jobs_line(report: SystemReport) -> str:
-    ended = sum(task.ended for task in report.tasks)
-    return (
-        f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} "
-        "missed a deadline"
-    )
 
 
 def deadline_lines(report: SystemReport) -> Iterator[str]:
