@@ -54,7 +54,8 @@ _ALIGNMENT = 64
 class Region:
     """Nodes of a model that the accelerator runs as one program.
 
-    ``inputs`` and ``outputs`` are names of integer tensors, in order.
+    ``inputs`` and ``outputs`` are names of integer tensors, in order. ``guards`` are conditions and
+    their values for which the results are used; for others the host does not run the region.
     """
 
     index: int
@@ -63,6 +64,7 @@ class Region:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     operations: tuple[Operator, ...]
+    guards: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True)

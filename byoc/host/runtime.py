@@ -28,7 +28,8 @@ Tensors = Mapping[str, NDArray[Any]]
 class NetworkRun(Generic[TraceT]):
     """Results of one inference: outputs by port, tensors by name, traces by region.
 
-    The tensors are those at part boundaries. Integer ports
+    The tensors are those at part boundaries. A region without a trace did not run, because a
+    condition selects another branch; its tensors are zeros. Integer ports
     (:class:`byoc.package.interface.NetworkPort`) return integers. ``values`` have the layout of the
     graph.
     """
@@ -75,7 +76,10 @@ class Runtime(Generic[TraceT]):
         traces: dict[int, TraceT] = {}
         for index, part in enumerate(self._network.partition.parts):
             if isinstance(part, Region):
-                traces[part.index] = self._run_region(part, values)
+                if all(bool(values[name].any()) == wanted for name, wanted in part.guards):
+                    traces[part.index] = self._run_region(part, values)
+                else:
+                    values |= _fill_unused(graph, part)
             else:
                 values |= _check_declared(graph, self._host[index].run(values))
         for name in graph.outputs:
@@ -94,6 +98,12 @@ class Runtime(Generic[TraceT]):
                 execution.outputs[tensor.name], graph.values[tensor.name], program.arch
             )
         return execution.trace
+
+
+def _fill_unused(graph: Graph, region: Region) -> Tensors:
+    """Return zeros for the results of a region that does not run; nothing uses the numbers."""
+    results = [graph.values[name] for name in region.outputs]
+    return {value.name: np.zeros(value.shape, value.dtype) for value in results}
 
 
 def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
+from types import MappingProxyType
 from typing import Literal
 
 from byoc.emission.region import Region
@@ -16,8 +18,10 @@ from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, check, load_installed_families, lower
 from byoc.operators.rules import Finding, Refusal, finding, make_unknown_operator, open_shape
 from byoc.options import Target
+from byoc.partitioning.branches import Guard, Guards, find_guards
 
 Outcome = tuple[Operator, ...] | Refusal
+NO_GUARDS: Mapping[str, Guards] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +106,7 @@ class Partitioner:
     def __init__(self, graph: Graph, annotations: Sequence[Annotation] | None = None) -> None:
         self._graph = graph
         self._annotations = annotations or annotate(graph)
+        self._guards = find_guards(graph)
         self._lowered: dict[tuple[Target, str, int], Outcome] = {}
 
     def partition(self, target: Target, fit: Fit = all_fit) -> Partition:
@@ -112,7 +117,7 @@ class Partitioner:
             node.name: self._outcome(node, annotation, target, fit, shortages)
             for node, annotation in zip(graph.nodes, self._annotations, strict=True)
         }
-        groups = _profitable_groups(graph, outcomes)
+        groups = _profitable_groups(graph, outcomes, self._guards)
         parts = _parts(graph, groups, outcomes)
         return Partition(graph, parts, _placement(graph, parts, outcomes), shortages)
 
@@ -205,7 +210,9 @@ def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[NodeGroup, ...]:
+def _profitable_groups(
+    graph: Graph, outcomes: dict[str, Outcome], guards: Mapping[str, Guards]
+) -> tuple[NodeGroup, ...]:
     """Return groups of nodes in order, after moving unprofitable components to the CPU.
 
     A component that only moves data, or computes only flags from flags, is not worth its transfers
@@ -214,7 +221,7 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Node
     """
     while True:
         on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Refusal)]
-        groups = merge(graph.nodes, on)
+        groups = merge(graph.nodes, on, guards)
         computed = [
             component for group in groups if group.accelerated for component in group.components
         ]
@@ -256,7 +263,9 @@ def _parts(
         for nodes in _runs(group.nodes, outcomes):
             inputs, outputs = boundary(graph, nodes, read_by)
             operations = tuple(one for node in nodes for one in _operations(outcomes[node.name]))
-            parts.append(Region(regions, f"region{regions}", nodes, inputs, outputs, operations))
+            name = f"region{regions}"
+            guards = tuple(sorted(group.guards))
+            parts.append(Region(regions, name, nodes, inputs, outputs, operations, guards))
             regions += 1
     return tuple(parts)
 
@@ -333,67 +342,81 @@ def _placement(
     return tuple(placements)
 
 
-# Merging nodes into parts: waves of Kahn's algorithm that alternate between the two sides.
-# A wave takes every ready node of its side until none is left; then the other side has its turn. A
-# node of a wave depends only on earlier waves and on its own, so no path leaves a wave and comes
-# back. Every wave is therefore convex, and the order of the waves is an execution order. No
-# partition has fewer regions: each wave of the accelerator ends a path through the graph that
-# changes sides equally often.
+# Merging nodes into parts: waves of Kahn's algorithm that alternate between the kinds of parts: the
+# CPU, the accelerator, and the accelerator under each condition. A wave takes every ready node of
+# its kind until none is left; then the next kind has its turn. A node of a wave depends only on
+# earlier waves and on its own, so no path leaves a wave and comes back. Every wave is therefore
+# convex, and the order of the waves is an execution order. Without conditions no partition has
+# fewer regions: each wave of the accelerator ends a path through the graph that changes sides
+# equally often. A node with a condition waits for the condition's producer; this closes no cycle,
+# because a result that a condition depends on is never used under that condition only.
 
 
 @dataclass(frozen=True, eq=False)
 class NodeGroup:
-    """Nodes that run together on the CPU or on the accelerator.
+    """Nodes that run together on the CPU or on the accelerator, under the same ``guards``.
 
     They are in topological order within each connected component.
     """
 
     accelerated: bool
     components: tuple[tuple[Node, ...], ...]
+    guards: Guards = frozenset()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         return tuple(node for component in self.components for node in component)
 
 
-def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[NodeGroup, ...]:
-    """Divide the nodes into the fewest groups for CPU or accelerator, in execution order.
+def merge(
+    nodes: Sequence[Node], accelerated: Iterable[str], guards: Mapping[str, Guards] = NO_GUARDS
+) -> tuple[NodeGroup, ...]:
+    """Divide the nodes into few groups for CPU or accelerator, in execution order.
 
-    Each is a wave of host nodes or of accelerator nodes. ``accelerated`` names the nodes of the
-    accelerator. Nodes must be in topological order; every node is in exactly one group.
+    Each is a wave of host nodes, or of accelerator nodes with the same conditions ``guards``.
+    ``accelerated`` names the nodes of the accelerator. Nodes must be in topological order; every
+    node is in exactly one group. Without conditions no division has fewer groups.
     """
-    chosen = frozenset(accelerated)
+    chosen = dict.fromkeys(accelerated)
+    kinds = {name: guards.get(name, frozenset()) for name in chosen}
     producer = {name: node.name for node in nodes for name in node.outputs}
     needs = {
-        node.name: {producer[name] for name in node.inputs if name in producer} for node in nodes
+        node.name: {
+            producer[name]
+            for name in (*node.inputs, *(one for one, _ in kinds.get(node.name, ())))
+            if name in producer
+        }
+        for node in nodes
     }
+    turns = cycle((None, frozenset[Guard](), *dict.fromkeys(filter(None, kinds.values()))))
     waiting = list(nodes)
     done = set[str]()
     groups = list[NodeGroup]()
-    side = False
     while waiting:
-        wave, waiting = _wave(waiting, side, chosen, needs, done)
+        turn = next(turns)
+        wave, waiting = _wave(waiting, turn, kinds, needs, done)
         if wave:
-            groups.append(NodeGroup(side, _components(wave, needs) if side else (tuple(wave),)))
-        side = not side
+            components = (tuple(wave),) if turn is None else _components(wave, needs)
+            groups.append(NodeGroup(turn is not None, components, turn or frozenset()))
     return tuple(groups)
 
 
 def _wave(
     waiting: list[Node],
-    side: bool,
-    chosen: frozenset[str],
+    turn: Guards | None,
+    kinds: Mapping[str, Guards],
     needs: Mapping[str, set[str]],
     done: set[str],
 ) -> tuple[list[Node], list[Node]]:
-    """Split waiting nodes into two lists: nodes of ``side`` that can run now, and the rest.
+    """Split waiting nodes into those of the kind ``turn`` that can run now, and the rest.
 
-    The side is the CPU or the accelerator. Adds the former to ``done``.
+    The kind is the conditions of nodes on the accelerator, or None for the CPU. Adds the former to
+    ``done``.
     """
     wave = []
     rest = []
     for node in waiting:  # in topological order one pass finds every node that becomes ready
-        if (node.name in chosen) == side and needs[node.name] <= done:
+        if kinds.get(node.name) == turn and needs[node.name] <= done:
             wave.append(node)
             done.add(node.name)
         else:

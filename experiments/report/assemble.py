@@ -31,7 +31,7 @@ from dla_sim.timing import Timing
 from experiments.cost.estimate import estimate, layer_energies, run_activity
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun, figures, memory_map, occupancy, timeline
-from experiments.report.graph import GraphEdge
+from experiments.report.graph import BranchEntry, GraphEdge
 from experiments.report.memory import StateEntry, StepsEntry
 from experiments.report.schema import (
     Bus,
@@ -90,6 +90,15 @@ def _list_region_runs(compiled: CompiledNetwork, traces: Mapping[int, Trace]) ->
     ]
 
 
+def _describe_branches(partition: Partition, ran: Collection[int]) -> tuple[BranchEntry, ...]:
+    """Return the regions that run only under conditions; ``ran`` has the indices of those run."""
+    return tuple(
+        BranchEntry(region=one.index, conditions=dict(one.guards), ran=one.index in ran)
+        for one in partition.regions
+        if one.guards
+    )
+
+
 def assemble(
     conditions: RunConditions,
     compiled: CompiledNetwork,
@@ -113,8 +122,7 @@ def assemble(
         _add_energy(machine.layers, hardware, traces, costs), compiled.partition
     )
     host = host_estimate(compiled.partition)
-    cycles = {index: trace.cycles for index, trace in traces.items()}
-    steps, whole = _describe_steps(conditions, compiled, host, cycles)
+    steps, whole = _describe_steps(conditions, compiled, host, traces)
     return RunReport(
         version=tool_version(),
         command=conditions.command,
@@ -137,6 +145,7 @@ def assemble(
         edges=graph_edges(compiled.partition.graph),
         host=host,
         end_to_end=whole,
+        branches=_describe_branches(compiled.partition, traces),
         check=check,
         hardware=ran_on,
         fidelity=compiled.package.fidelity,
@@ -324,10 +333,11 @@ def host_estimate(partition: Partition) -> Host:
 
 
 def _describe_steps(
-    conditions: RunConditions, compiled: CompiledNetwork, host: Host, cycles: Mapping[int, int]
+    conditions: RunConditions, compiled: CompiledNetwork, host: Host, traces: Mapping[int, Trace]
 ) -> tuple[StepsEntry | None, EndToEnd]:
     """Return the account of a run's steps, and the cycles of the last one from end to end."""
     timing = conditions.hardware.timing
+    cycles = {index: trace.cycles for index, trace in traces.items()}
     account = partial(end_to_end, compiled, host, cycles, timing.bus_bytes)
     if not compiled.package.graph.state:
         return None, account()
@@ -394,12 +404,12 @@ def end_to_end(
 ) -> EndToEnd:
     """Return the estimated cycles of a whole inference, whose segments run in sequence.
 
-    ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's
-    input that no other region produces crosses the bus once, and so does a region's output that the
-    CPU or the application consumes. Tensors that pass from region to region are not moved, nor is
-    the ``resident`` state of a network, which passes from step to step. With
-    banked memory, tensors cross the bus packed, and the host moves the same number of bytes to pack
-    or unpack them.
+    ``regions`` are the cycles of each region that runs; the bus moves ``bus_bytes`` per cycle. A
+    region's input that no other region produces crosses the bus once, and so does a region's output
+    that the CPU or the application consumes. Tensors that pass from region to region are not moved,
+    nor is the ``resident`` state of a network, which passes from step to step. With banked memory,
+    tensors cross the bus packed, and the host moves the same number of bytes to pack or unpack
+    them.
     """
     partition = compiled.partition
     packed = count_packed_bytes(compiled.programs)
@@ -421,7 +431,12 @@ def end_to_end(
         dla_cycles=cycles["dla"],
         cpu_cycles=cycles["cpu"],
         transfer_cycles=cycles["transfer"],
-        dla_macs=sum(node.macs for region in partition.regions for node in region.nodes),
+        dla_macs=sum(
+            node.macs
+            for region in partition.regions
+            if region.index in regions
+            for node in region.nodes
+        ),
         cpu_macs=sum(layer.macs for layer in host.layers),
         interface_cycles=_interface_cycles(compiled, host),
         segments=segments,
@@ -450,12 +465,15 @@ def _segments(
     graph = partition.graph
     made = {name for region in partition.regions for name in region.outputs} | {*resident}
     wanted = {*graph.outputs} - {*resident} | {
-        *(name for part in partition.host_parts for name in part.inputs)
+        *(name for part in partition.host_parts for name in part.inputs),
+        *(name for region in partition.regions for name, _ in region.guards),
     }
     for part in partition.parts:
         if not isinstance(part, Region):
             cycles = sum(estimates[node.name].estimated_cycles for node in part.nodes)
             yield RunSegment(on="cpu", region=None, nodes=len(part.nodes), cycles=cycles)
+            continue
+        if part.index not in regions:
             continue
         arriving = [name for name in part.inputs if name not in made]
         made.update(arriving)  # another region that reads it needs no second transfer

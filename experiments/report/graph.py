@@ -7,7 +7,7 @@ that no line crosses a node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -25,6 +25,25 @@ class GraphEdge(Part):
     tensor: Text
     dtype: Text
     shape: tuple[Count, ...]
+
+
+class BranchEntry(Part):
+    """Region that runs only if run-time conditions select its results.
+
+    ``conditions`` are names of flags and their values. ``ran`` tells whether the first inference
+    ran the region.
+    """
+
+    region: Count
+    conditions: Mapping[Text, bool]
+    ran: bool
+
+    def message(self) -> str:
+        """Return one line with the region's conditions and whether it ran."""
+        told = " and ".join(
+            f"'{name}' is {str(value).lower()}" for name, value in self.conditions.items()
+        )
+        return f"region {self.region} {'ran' if self.ran else 'did not run'}: it runs if {told}"
 
 
 Edge = tuple[int, int]

@@ -29,7 +29,7 @@ from experiments.figure import (
     values_of,
 )
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
-from experiments.report.graph import GraphEdge
+from experiments.report.graph import BranchEntry, GraphEdge
 from experiments.report.memory import MemoryMap, StepsEntry
 from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Picojoules, Text, Word
 from isa.arch import flat
@@ -446,6 +446,7 @@ class RunReport(Part):
     edges: tuple[GraphEdge, ...] = ()
     host: Host
     end_to_end: EndToEnd | None = None
+    branches: tuple[BranchEntry, ...] = ()
     check: Check
     hardware: HardwareCheck | None = None
     fidelity: Fidelity | None = None

@@ -68,6 +68,8 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "end to end", end_to_end_line(report.end_to_end)
     if report.steps is not None:
         yield "steps", shorten(report.steps.message(), LONGEST_LIMIT, placeholder=" ...")
+    for branch in report.branches:
+        yield "branch", _cut(branch.message())
     yield "time", time_line(report)
     yield from (one for one in told if one[0] in _SPEED)
     if report.cost is not None:

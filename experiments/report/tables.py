@@ -373,6 +373,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "warning", Text(suspicion.message(), style="yellow")
     if report.steps is not None:
         yield "steps", report.steps.message()
+    for branch in report.branches:
+        yield "branch", branch.message()
     if report.accuracy is not None:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:

@@ -157,6 +157,7 @@ class Checker:
         graph = package.graph
         self._found = self._whole = TensorComparison()
         self._units: list[tuple[DefinedUnits, ...]] = []
+        self._checked = set[int]()
         self._vouched = not network.programs or is_verified_by(package.model, network.arch.numerics)
         if not self._vouched:
             return
@@ -198,7 +199,8 @@ class Checker:
         if self._file is not None:
             made |= self._file.run(inputs, carry=self._carry)
         known = {**inputs, **{name: made[name] for name in self._boundary}}
-        expected = self._compute_region_outputs(values, known)
+        self._checked.update(run.traces)
+        expected = self._compute_region_outputs(run, known)
         found = compare_tensors(
             _restore_tensors(graph, {name: values[name] for name in expected}),
             _restore_tensors(graph, expected),
@@ -227,7 +229,7 @@ class Checker:
         units = _add_units(self._units)
         return Check(
             oracle=oracle_text(network.package, units, network.arch.numerics),
-            regions=len(network.partition.regions),
+            regions=len(self._checked),
             tensors=found.tensors,
             elements=found.elements,
             mismatches=found.mismatches,
@@ -243,14 +245,19 @@ class Checker:
             definitions=units,
         )
 
-    def _compute_region_outputs(self, values: Tensors, made: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the oracle's outputs of every region, computed from the region's own inputs.
+    def _compute_region_outputs(
+        self, run: NetworkRun[Any], made: Tensors
+    ) -> dict[str, NDArray[Any]]:
+        """Return the oracle's outputs of the regions that ran, computed from their own inputs.
 
-        ``values`` are the tensors of the run, ``made`` those of the oracle for the whole model. A
-        region whose inputs equal the oracle's has the oracle's outputs.
+        ``made`` are the tensors of the oracle for the whole model. A region whose inputs equal the
+        oracle's has the oracle's outputs.
         """
+        values = run.values
         expected: dict[str, NDArray[Any]] = {}
         for region in self._network.partition.regions:
+            if region.index not in run.traces:
+                continue
             if made.keys() >= {*region.inputs, *region.outputs} and all(
                 np.array_equal(made[name], values[name]) for name in region.inputs
             ):

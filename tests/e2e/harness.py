@@ -66,10 +66,10 @@ class Simulation:
 
     @property
     def results(self) -> frozenset[str]:
-        """The tensors that leave its regions."""
-        return frozenset(
-            name for region in self.network.partition.regions for name in region.outputs
-        )
+        """The tensors that leave the regions that ran."""
+        regions = self.network.partition.regions
+        ran = [region for region in regions if region.index in self.run.traces]
+        return frozenset(name for region in ran for name in region.outputs)
 
     def comparison(self, expected: Mapping[str, NDArray[Any]]) -> Comparison:
         """Its tensors held to those expected."""
@@ -131,7 +131,7 @@ def compare(
     Floats at the model's edge are compared to the bit as well.
     """
     found = simulate(package, inputs, arch or Arch(), schedule, **options)
-    names = [name for region in found.network.partition.regions for name in region.outputs]
+    names = sorted(found.results)
     arranged = {name: package.graph.values[name].arrange(array) for name, array in inputs.items()}
     numerics = found.network.arch.numerics
     return found.comparison(

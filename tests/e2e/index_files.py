@@ -135,6 +135,9 @@ class RandomIndices:
             body = IndexNetwork(int(self.random.integers(1 << 30)))
             body.start(1000 * (self._inputs + 1) + 500 * number + len(self.w.nodes) * 10_000)
             y = body.linear(x, self.columns, self.columns) if number else body.add("Tanh", x)
+            if self.random.random() < 0.5:  # enough work for a region of its own
+                y = body.add("Relu", body.linear(y, self.columns, 96))
+                y = body.linear(y, 96, self.columns)
             result = onnx.helper.make_tensor_value_info(y, FLOAT, None)
             name = f"branch{number}"
             branches.append(onnx.helper.make_graph(body.nodes, name, [], [result], body.constants))

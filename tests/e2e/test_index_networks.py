@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+import dla
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
 from byoc.quantisation.calibrate import default_feeds
+from experiments.report.tables import total_lines
 from isa.arch import Arch
-from tests.e2e.harness import Comparison, compare
+from tests.e2e.harness import Comparison, compare, simulate
 from tests.e2e.index_files import Outcome, check_network, run_file
 from tests.e2e.index_networks import FLOAT, INT64, NETWORKS, IndexNetwork
 
@@ -47,8 +50,8 @@ def test_device_equals_integer_model_and_passes_keep_the_file(name: str) -> None
     run_on_device(model, feeds_of(model, 1)[0])
 
 
-@pytest.mark.parametrize("name", ["masked-attention", "guarded-division", "conditional"])
-def test_masks_divisions_and_conditions_take_one_region(name: str) -> None:
+@pytest.mark.parametrize("name", ["masked-attention", "guarded-division"])
+def test_masks_and_divisions_take_one_region(name: str) -> None:
     model = NETWORKS[name]()
     found = run_on_device(model, feeds_of(model, 1)[0])
     assert len(found.partition.regions) == 1
@@ -89,16 +92,108 @@ def test_quotients_of_silence_do_not_reject_the_model(way: str) -> None:
         assert np.abs(one - other).max() < 0.05 * np.abs(one).max()
 
 
-@pytest.mark.parametrize("brightness", [0.0, 3.0])
-def test_result_is_that_of_the_branch_that_the_file_takes(brightness: float) -> None:
+@pytest.mark.parametrize(("brightness", "taken"), [(0.2, "else_branch"), (3.0, "then_branch")])
+@pytest.mark.parametrize("isa", ["v4", "v5"])
+def test_only_the_branch_that_the_file_takes_runs(brightness: float, taken: str, isa: str) -> None:
     model = NETWORKS["conditional"]()
     shown = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     feeds: list[Tensors] = [{"image": shown * scale} for scale in (0.2, 3.0)]
     package = import_model(model, calibration=iter(feeds))
-    feed: Tensors = {"image": shown * (brightness or 0.2)}
+    feed: Tensors = {"image": shown * brightness}
+    found = simulate(package, feed, Arch(isa=isa))
+    assert compare(package, feed, Arch(isa=isa)).mismatches == 0
+    (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
+    assert np.abs(one - other).max() < 0.1 * np.abs(one).max()
+    np.testing.assert_array_equal(next(iter(found.run.outputs.values())), other)
+    regions = found.network.partition.regions
+    ran = [region for region in regions if region.index in found.run.traces]
+    convolutions = sum(node.op_type == "Conv" for region in ran for node in region.nodes)
+    assert convolutions == {"then_branch": 2, "else_branch": 4}[taken]
+    assert len(regions) == len(ran) + 1 == 4
+
+
+def test_report_names_the_branch_and_counts_only_its_cycles(tmp_path: Path) -> None:
+    onnx.save(NETWORKS["conditional"](), tmp_path / "conditional.onnx")
+    shown = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    np.savez(tmp_path / "samples.npz", image=np.concatenate([shown * 0.2, shown * 3]))
+    reports = []
+    for number in range(2):
+        np.save(tmp_path / "image.npy", shown * (0.2, 3.0)[number])
+        reports.append(
+            dla.run(
+                str(tmp_path / "conditional.onnx"),
+                calibration=str(tmp_path / "samples.npz"),
+                inputs=str(tmp_path / "image.npy"),
+            ).report
+        )
+    dark, light = reports
+    ran = [[(branch.conditions, branch.ran) for branch in one.branches] for one in reports]
+    conditions = {"Greater6": True}, {"Greater6": False}
+    assert ran[0] == [(conditions[0], False), (conditions[1], True)]
+    assert ran[1] == [(conditions[0], True), (conditions[1], False)]
+    macs = 16 * 16 * 16 * 16 * 9
+    assert dark.totals.macs - light.totals.macs == 2 * macs
+    assert dark.totals.cycles - light.totals.cycles > 1.9 * macs / 64
+    assert [one.check.regions for one in reports] == [3, 3]
+    assert [one.check.mismatches for one in reports] == [0, 0]
+    text = "\n".join(str(line) for _, line in total_lines(light))
+    assert "region 2 did not run: it runs if 'Greater6' is false" in text
+
+
+def nested_conditions(wide: int) -> onnx.ModelProto:
+    """Return a network with an If in a branch of an If; the outer condition is an input."""
+    w = IndexNetwork(5)
+    x = w.linear(w.input("x", (8, 16)), 16, 16)
+    outer = w.input("outer", (1,), onnx.TensorProto.BOOL)
+    inner = w.add("Greater", w.add("ReduceMean", x, keepdims=0), w.constant(0.0))
+
+    def branch(number: int, other: onnx.NodeProto | None = None) -> onnx.GraphProto:
+        body = IndexNetwork(number)
+        body.start(1000 * number)
+        y = body.linear(body.add("Relu", body.linear(x, 16, wide)), wide, 16)
+        if other is not None:
+            body.nodes.append(other)
+            y = body.add("Add", y, other.output[0])
+        result = onnx.helper.make_tensor_value_info(y, FLOAT, [8, 16])
+        return onnx.helper.make_graph(body.nodes, f"b{number}", [], [result], body.constants)
+
+    def choose(condition: str, name: str, *bodies: onnx.GraphProto) -> onnx.NodeProto:
+        named = dict(zip(("then_branch", "else_branch"), bodies, strict=True))
+        return onnx.helper.make_node("If", [condition], [name], name, **named)
+
+    w.nodes.append(
+        choose(outer, "y", branch(1, choose(inner, "z", branch(2), branch(3))), branch(4))
+    )
+    return w.model(w.linear("y", 16, 4))
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("shift", [-2.0, 2.0])
+def test_condition_in_a_branch_runs_one_branch_of_each(outer: bool, shift: float) -> None:
+    model = nested_conditions(64)
+    drawn = np.random.default_rng(3).standard_normal((8, 16)).astype(np.float32)
+    feeds: list[Tensors] = [
+        {"x": drawn * scale, "outer": np.array([flag])}
+        for scale in (-2.0, 2.0)
+        for flag in (False, True)
+    ]
+    package = import_model(model, calibration=iter(feeds))
+    feed: Tensors = {"x": drawn * shift, "outer": np.array([outer])}
+    found = simulate(package, feed, MACHINE)
     assert compare(package, feed, MACHINE).mismatches == 0
     (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
     assert np.abs(one - other).max() < 0.1 * np.abs(one).max()
+    np.testing.assert_array_equal(next(iter(found.run.outputs.values())), other)
+    guarded = [region for region in found.network.partition.regions if region.guards]
+    ran = [region for region in guarded if region.index in found.run.traces]
+    assert len(guarded) == 5  # the outer branch computes before and after the inner one
+    assert len(ran) == (3 if outer else 1)
+
+
+def test_small_branches_stay_in_one_region() -> None:
+    model = nested_conditions(2)
+    found = run_on_device(model, feeds_of(model, 1)[0])
+    assert [region.guards for region in found.partition.regions] == [()]
 
 
 def test_if_with_a_branch_of_another_shape_stays_on_the_cpu() -> None:

@@ -8,7 +8,7 @@ it, later passes see the operators and their shapes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import Any
 
@@ -359,12 +359,10 @@ def _can_select(model: ModelProto, node: NodeProto, able: Collection[str]) -> bo
     kinds = types_of(model.graph)
     shapes = shapes_of(model.graph)
     for branch in bodies(node):
-        if any(inner.op_type not in able or not standard(inner) for inner in branch.node):
+        if not _can_always_run(branch, able, constants(model.graph).keys()):
             return False
-        fixed = constants(model.graph).keys() | constants(branch).keys()
-        if any(not _is_total(inner, fixed) for inner in branch.node):
-            return False
-        if any(name not in shapes for name in use_counts(branch).keys() - set(_own(branch))):
+        defined = set(_definitions(branch))
+        if any(name not in shapes for name in use_counts(branch).keys() - defined):
             return False
         types = {**kinds, **types_of(branch)}
         known = {**shapes, **shapes_of(branch)}
@@ -372,6 +370,20 @@ def _can_select(model: ModelProto, node: NodeProto, able: Collection[str]) -> bo
         results.append([(types.get(name, 0), known.get(name, (-1,))) for name in names])
     first, second = results
     return first == second and all(-1 not in shape and shape for _, shape in first)
+
+
+def _can_always_run(branch: GraphProto, able: Collection[str], fixed: Set[str]) -> bool:
+    """Return True if a branch, with the branches in it, has known operators and finite results."""
+    fixed = fixed | constants(branch).keys()
+    return all(
+        standard(node)
+        and (
+            all(_can_always_run(body, able, fixed) for body in bodies(node))
+            if node.op_type == "If"
+            else node.op_type in able and _is_total(node, fixed)
+        )
+        for node in branch.node
+    )
 
 
 def _is_total(node: NodeProto, fixed: Collection[str]) -> bool:
