@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from byoc.layout.copying import Assignment, read_operand, write_result
-from byoc.layout.movements import add_movements, cheapest_layout, compute_storing_cost
+from byoc.layout.copying import (
+    Assignment,
+    add_movements,
+    cheapest_layout,
+    compute_storing_cost,
+    read_operand,
+    write_result,
+)
 from byoc.layout.preferences import RegionTensors, describe_tensors
 from byoc.operators.matmul import to_plane
 from byoc.operators.operator import Operator

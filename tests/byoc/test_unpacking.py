@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from byoc.estimate.bus import DEFAULT_BUS
 from byoc.estimate.movements import movement_slots
-from byoc.layout.merging import merge_moves
-from byoc.layout.unpacking import TensorMovement, find_unpacked_routes
+from byoc.layout.merging import TensorMovement, find_unpacked_routes, merge_moves
 from byoc.operators.copies import copies, fills
 from byoc.operators.gather import CONSTANT, ByteMap, Origins
 from byoc.operators.operator import Operator
