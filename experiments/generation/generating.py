@@ -20,12 +20,15 @@ from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
-from byoc.decoding.cache import LOGITS, CachedDecoder, CachePair, find_decoder
 from byoc.decoding.decoding import (
     LEAST_STEPS,
+    LOGITS,
     Arrays,
+    CachedDecoder,
+    CachePair,
     DecoderOracle,
     IntegerDecoder,
+    find_decoder,
     generate_in_float,
     quantise_decoder,
 )

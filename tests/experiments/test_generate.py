@@ -14,9 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import dla
-from byoc.decoding.cache import find_decoder
+from byoc.decoding.decoding import find_decoder, merge_ranges
 from byoc.decoding.positions import join_positions
-from byoc.quantisation.sharing import merge_ranges
 from experiments.generation.generating import GenerationRun
 from experiments.models.decoders import DECODERS, gpt2_decoder, llama_decoder
 from isa.errors import InputError
