@@ -23,7 +23,7 @@ from byoc.graph import Value
 from byoc.host.runtime import Runtime, from_device, to_device
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import CompileOptions
-from byoc.splitting.channels import split_by_channels
+from byoc.splitting.methods import split_by_channels, split_by_pipeline, split_by_rows
 from byoc.splitting.pieces import (
     WAYS,
     RefusedError,
@@ -32,8 +32,6 @@ from byoc.splitting.pieces import (
     SplitStep,
     Splitter,
 )
-from byoc.splitting.pipeline import split_by_pipeline
-from byoc.splitting.rows import split_by_rows
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.systems.jobs import Account, ProgramJob, account, jobs_of_images, simulate

@@ -16,8 +16,8 @@ import pytest
 from onnx import ModelProto
 
 import dla
+from byoc.splitting.methods import best_cuts
 from byoc.splitting.pieces import WAYS
-from byoc.splitting.pipeline import best_cuts
 from dla_sim.systems.spec import System, parse_system
 from experiments.cli.main import main
 from experiments.report.terminal import report_console
