@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from byoc.frontend.tflite.file import TFLiteTensor
-from byoc.frontend.tflite.unit import ACTIVATIONS, KeptOnCpuError, Reader, UnitContext, limits
-from byoc.frontend.tflite.views import TensorView
+from byoc.frontend.tflite.unit import (
+    ACTIVATIONS,
+    KeptOnCpuError,
+    Reader,
+    TensorView,
+    UnitContext,
+    limits,
+)
 from byoc.operators.activation import REQUANTISE
 from byoc.operators.arithmetic import SQUARED_DIFFERENCE
 

@@ -12,8 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.elementwise import same_quantisation
-from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
-from byoc.frontend.tflite.views import TensorView, permute_axes, reshape_view
+from byoc.frontend.tflite.unit import (
+    KeptOnCpuError,
+    Reader,
+    TensorView,
+    UnitContext,
+    permute_axes,
+    reshape_view,
+)
 from byoc.operators.forms import Positions
 from byoc.operators.movement import movement_attributes
 from byoc.operators.pieces import NOTHING

@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.file import TFLiteTensor
-from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
-from byoc.frontend.tflite.views import TensorView, natural, permute_axes, planes
+from byoc.frontend.tflite.unit import (
+    KeptOnCpuError,
+    Reader,
+    TensorView,
+    UnitContext,
+    natural,
+    permute_axes,
+    planes,
+)
 from byoc.graph import Quantization
 
 SAME = 0

@@ -8,8 +8,7 @@ import numpy as np
 
 from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.products import window
-from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
-from byoc.frontend.tflite.views import permute_axes, planes
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext, permute_axes, planes
 from byoc.operators import domain
 from byoc.operators.interpolation import INTERPOLATION
 from isa.numerics import resize_coordinates
