@@ -1,7 +1,5 @@
 """Second half of the compiler: a portable package becomes the programs of one machine."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

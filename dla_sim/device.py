@@ -5,8 +5,6 @@ the commands in that order. The result of a run is a :class:`Trace`: when every 
 cause of every cycle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ the data phases of the command fetch from their arrivals. The arbiter is therefo
 (docs/machine.md, section 6).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It contains all differences between ideal and banked memory in the simulator exc
 the banks (:mod:`dla_sim.engine.banks`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ The module also provides the two memories, their initial contents, and the check
 leaves them and no two commands collide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Byte ranges that a command reads and writes, as strided boxes, and tests for their overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 

@@ -5,8 +5,6 @@ start with a dot and contain JSON. ``SET register, value`` and operations ``MNEM
 pop.LD push.ST`` are the words, in order.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -5,8 +5,6 @@ commands, transfers and buffers implement it. A value is a tensor, or several te
 memory, in its layout: byte n of a value is the same wherever it is stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 The formulas come from an instruction's ``semantics`` and ``cycles``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

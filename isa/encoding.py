@@ -1,7 +1,5 @@
 """Command words: encoding of SET and operations, decoding into commands with register snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 

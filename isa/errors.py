@@ -3,8 +3,6 @@
 All are an :class:`InputError`.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

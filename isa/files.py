@@ -5,8 +5,6 @@ makes it, under any name (:func:`protect_files`), or a file of another kind. The
 follows from its first bytes and its name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -5,8 +5,6 @@ Names start with ``DLA_``; ``..._SHIFT``, ``..._WIDTH`` and ``..._MASK`` locate 
 64-bit word.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The project is not on a package index, so the install line names the packages of
 stores results that later runs would compute again: packages and executables of hardware.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -4,8 +4,6 @@
 the limit. The default is half of the memory of the machine or its container.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

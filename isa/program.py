@@ -6,8 +6,6 @@ It also defines Executor, the run-time interface between compiler and device: it
 on tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

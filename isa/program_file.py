@@ -3,8 +3,6 @@
 Not trusted on reading.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

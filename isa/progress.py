@@ -1,7 +1,5 @@
 """Callbacks that report the progress of long work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 

@@ -6,8 +6,6 @@ archives, and arrays whose header does not fit their data. Callers check the mea
 A dict may replace a TOML file; it is converted to the text of that file.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

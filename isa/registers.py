@@ -5,8 +5,6 @@ writes a register, whose value persists until it is written again. Addresses and
 unless stated otherwise.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Annotation of pydantic fields that accept one value or a list of values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

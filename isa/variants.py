@@ -5,8 +5,6 @@ convolution, ``v4`` adds what current networks need, and ``v5`` has banked memor
 this repository declare further ones (:mod:`isa.plugins`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

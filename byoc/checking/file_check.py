@@ -6,8 +6,6 @@ values. If ONNX Runtime's own integer operators give that result too, the report
 that causes it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

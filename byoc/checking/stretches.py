@@ -4,8 +4,6 @@ All tensors of a large model can then be inspected, some at a time, without runn
 start each time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Sums in another order can round such a tie the other way, which changes all tens
 it. If the tensor is replaced by the other model's, a second comparison shows other differences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Between positions, only shapes and a few constants of a decoder differ: sizes in
 and masks in which all elements are equal. Each is a linear function of the position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

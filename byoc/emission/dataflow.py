@@ -3,8 +3,6 @@
 It is derived from operators, layouts and tiles, not from the commands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from byoc.operators.gather import list_moved_pieces

@@ -3,8 +3,6 @@
 The rules are those of docs/machine.md: section 5 for ideal memory, section 12 for banked memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol

@@ -4,8 +4,6 @@ The bus is described in docs/machine.md, section 6. The compiler takes these con
 machine's Timing and uses nothing else of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -6,8 +6,6 @@ While a schedule is made, :class:`TileClock` estimates tile by tile whether the 
 :func:`run` estimates a complete command stream.
 """
 
-from __future__ import annotations
-
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence

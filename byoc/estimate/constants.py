@@ -10,8 +10,6 @@ mobilenet-v1, each on 4 x 16 and 16 x 16 processing elements with 64 KiB and on 
 (ISA v4). A constant without effect on these networks may matter on others.
 """
 
-from __future__ import annotations
-
 from isa.instruction import ceil_div
 
 # The default machine (docs/machine.md, section 2).

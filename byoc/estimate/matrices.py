@@ -6,8 +6,6 @@ channel by channel. This is P. Gibson's (2023) comparison, with the conversion c
 are those of EX alone; each operand has its own bank, which LD and ST do not use.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import NamedTuple
 

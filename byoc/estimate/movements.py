@@ -1,7 +1,5 @@
 """Estimated bus slots of movements: strided copies and fills, gathers and copies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from byoc.estimate.bus import DEFAULT_BUS

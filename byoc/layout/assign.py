@@ -6,8 +6,6 @@ layout. Movements and element-wise operations write the layout that the next con
 consumer that needs another layout reads a copy.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ copy. Results are written in place under the same condition, and otherwise to a 
 that is then copied. A movement copies only the bytes that its tensors do not share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

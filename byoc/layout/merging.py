@@ -5,8 +5,6 @@ stored if every consumer reads its sources instead. A movement that would store 
 through dense copies of its sources, if these take fewer bus slots.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

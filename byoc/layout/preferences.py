@@ -3,8 +3,6 @@
 These facts are collected before layouts are assigned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod

@@ -1,7 +1,5 @@
 """Layouts of a region's tensors: inside, and at the boundary where the host packs and unpacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The copies are strided.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

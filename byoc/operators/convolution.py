@@ -1,7 +1,5 @@
 """Convolutions: dense, depthwise and grouped, in one and two dimensions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace

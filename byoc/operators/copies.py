@@ -1,7 +1,5 @@
 """Strided copies and fills: the operations that move elements on the accelerator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Common parts of the families: int8 domain, output clamps, operand shapes and requirements."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

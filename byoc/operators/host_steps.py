@@ -1,7 +1,5 @@
 """Work of operators on the CPU that is neither multiply-accumulates nor copies."""
 
-from __future__ import annotations
-
 import math
 
 from byoc.graph import Graph, Node

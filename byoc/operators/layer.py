@@ -4,8 +4,6 @@ A tiling says how an operation is divided into tiles and in which order they run
 scratchpad bytes that the layer needs, which may exceed the scratchpad.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Records of matrix products, and the rules that decide whether one runs on the accelerator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ obtains it by running the host's own operator, so it is exact by construction. T
 contains it as strided pieces (:mod:`byoc.operators.pieces`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Loop nests and tiles as data: spans and boxes of tensors, halo rows, padding and transfers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 It gives nodes with unique names, constants, shapes and quantisations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -5,8 +5,6 @@ transfers and planners count atoms of A bytes instead of channels of one. Only r
 instructions count channels.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from math import gcd, lcm, prod

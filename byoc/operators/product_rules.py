@@ -1,7 +1,5 @@
 """Rules that every product follows: operands of eight bits, constant weights, accumulators."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Rules of operators: a node that breaks a rule is refused, with the rule and the actual values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec

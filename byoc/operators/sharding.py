@@ -4,8 +4,6 @@ Families declare it in ``Operator.divide``; :mod:`byoc.splitting` computes a nod
 are half-open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -4,8 +4,6 @@ The importer finds such subgraphs and runs their own nodes on every value
 (:mod:`byoc.frontend.onnx.closures`), so a table is exact by construction.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 A package can come from any source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import prod
 from typing import Any

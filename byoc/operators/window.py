@@ -1,7 +1,5 @@
 """Sliding windows of convolutions and pools: their ONNX forms, loop nest and registers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain

@@ -4,8 +4,6 @@ Files are written completely or not at all. Reading trusts nothing: no pickle, a
 constants not copied.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ pixels as bytes, or need only the index of the largest output. With
 graph has integer inputs and outputs. The package is the same for both.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

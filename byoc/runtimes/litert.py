@@ -1,7 +1,5 @@
 """Schema and single-threaded interpreter of LiteRT, the TensorFlow Lite runtime (an extra)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

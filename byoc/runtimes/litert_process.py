@@ -6,8 +6,6 @@ of sessions and ends with this process. The two exchange lines of JSON, each fol
 of its arrays.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -5,8 +5,6 @@ changed. Names used inside the bodies of ``If``, ``Loop`` and ``Scan`` count as 
 with the rest.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

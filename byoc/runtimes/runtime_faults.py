@@ -15,8 +15,6 @@ Dequantised tensors without a zero point: their products stay in float, which ro
 differently. They get a zero point of 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """ONNX Runtime sessions that run quantised groups as exact integer operators on one thread."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

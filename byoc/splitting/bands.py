@@ -1,7 +1,5 @@
 """Nodes of one accelerator whose tensors are stored as bands of rows, and the steps of a split."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Each accelerator computes some channels, a band of rows, or one group.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache, partial

@@ -3,8 +3,6 @@
 The accelerators run the programs at the same time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

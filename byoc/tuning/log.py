@@ -6,8 +6,6 @@ same bytes. An interrupted search leaves at most one incomplete last line. Reade
 resumed search removes it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

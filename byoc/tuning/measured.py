@@ -6,8 +6,6 @@ programming finds the shortest path without a measurement. The path may combine 
 schedules where the same tensors are resident between them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Tilings are drawn from all legal ones, or one step from a known one. Groups are 
 current ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ sizes. The donor is the network that has tuned most of the classes in which the 
 cycles.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

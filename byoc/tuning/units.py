@@ -1,7 +1,5 @@
 """Features of a schedule's units (layers with tilings, groups) for the learned model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

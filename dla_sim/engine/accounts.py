@@ -5,8 +5,6 @@ work and stalls. :func:`kind_cycles` gives the cycles by kind alone, which sweep
 building a timeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ slots. The cycles that remain for EX therefore follow in closed form from the gr
 two changes in the set of bus requesters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -4,8 +4,6 @@ docs/machine.md, section 7, defines the parts. The part of a cycle is that of th
 executes or waits for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ and for the bus statistics (`dla_sim.inspection`). The engine without events use
 :class:`SharedBus`, or the :class:`BusPort` of one of several machines on a bus.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords

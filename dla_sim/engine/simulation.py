@@ -5,8 +5,6 @@ units. Each is a small state machine that notifies the others when an operation 
 (docs/machine.md, sections 3 to 6).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 

@@ -11,8 +11,6 @@ data phase is missed. If a program does not end, DeadlockError names what the co
 every unit wait for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

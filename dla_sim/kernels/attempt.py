@@ -4,8 +4,6 @@ The attempt is executed on memories with scratch buffers. A kernel may write res
 read all operands only if their ranges are disjoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

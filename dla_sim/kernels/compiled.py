@@ -5,8 +5,6 @@ numbers, and bit-identical to the NumPy code that they replace: integers are exa
 operation is rounded once, in source order. The compiler must not fuse or reorder operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

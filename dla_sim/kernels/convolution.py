@@ -17,8 +17,6 @@ one of two ways, chosen by shape. Sums of at most 1024 products are exact in flo
   contiguous run of OW * C elements; so are its weights, repeated OW times.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kernels of depthwise convolutions, by planes or by pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import gcd
 

@@ -3,8 +3,6 @@
 If no kernel can execute a command, the semantics of its instruction execute it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from weakref import WeakKeyDictionary
 

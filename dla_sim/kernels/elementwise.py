@@ -1,7 +1,5 @@
 """Kernels of unary int8 instructions and look-up tables: bytes are translated by tables."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

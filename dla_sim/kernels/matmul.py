@@ -1,7 +1,5 @@
 """``OP_MAT_MUL`` and ``OP_DYN_MAT_MUL`` as exact matrix products."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``OP_DMA_READ``, ``OP_DMA_WRITE`` and ``OP_PERMUTE`` as copies between strided views."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 

@@ -3,8 +3,6 @@
 Float64 sums replace the fused multiply-adds of the semantics if that is provably exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import isfinite
 

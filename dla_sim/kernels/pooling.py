@@ -4,8 +4,6 @@ It computes maxima of shifted rows and columns, ONNX Runtime's running float32 s
 averages.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

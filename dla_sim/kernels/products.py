@@ -13,8 +13,6 @@ Two implementations give the same integers.
 Longer sums are split, and the parts are added in int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache

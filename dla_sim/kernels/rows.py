@@ -3,8 +3,6 @@
 The kernels make fewer and narrower passes than the semantics.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dla_sim.kernels.attempt import Workspace

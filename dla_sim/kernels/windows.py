@@ -1,7 +1,5 @@
 """Sliding windows over planes in memory, as views that kernels read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter

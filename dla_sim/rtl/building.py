@@ -1,7 +1,5 @@
 """Building blocks for components: optional pipeline registers, gated clocks and shared modules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Bus arbiter and the division of rows into bus slots (docs/machine.md, section 6)."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 

@@ -4,8 +4,6 @@ It implements docs/machine.md, sections 3 to 7. Each unit has a command queue an
 ordered pair of neighbouring units has a token counter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value

@@ -1,7 +1,5 @@
 """Command fetch: reads chunks of command words from system memory (docs/machine.md, 4 and 6)."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out

@@ -11,8 +11,6 @@ Fetch, processor, queues, tokens and the start and end of commands share the clo
 undisturbed in most cycles.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 

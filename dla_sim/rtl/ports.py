@@ -1,7 +1,5 @@
 """Interfaces between hardware components: commands, causes, operand streams and memory ports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum

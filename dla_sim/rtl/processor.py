@@ -1,7 +1,5 @@
 """Command processor: one word per cycle, register file and decoder (docs/machine.md, section 4)."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Const, Module, Mux, Value
 from amaranth.lib.wiring import Component, In, Out
 

@@ -4,8 +4,6 @@ The model is not synthesised. Only one engine of EX is active at a time, so a me
 may merge the ports of different engines. LD and ST have separate ports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

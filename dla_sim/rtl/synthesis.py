@@ -10,8 +10,6 @@ their gates are not. A module with several instances is synthesised once and cac
 its text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

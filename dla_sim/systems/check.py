@@ -4,8 +4,6 @@ A job has its own tensors, and no other program uses the machine while one runs.
 change only the scratchpad in between, so every piece here starts on a scratchpad full of garbage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

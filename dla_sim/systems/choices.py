@@ -1,7 +1,5 @@
 """Search by simulation for task variants that meet all deadlines, and for the highest rate."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

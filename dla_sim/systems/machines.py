@@ -8,8 +8,6 @@ schedule: :meth:`Machines.advance` reports that a program ended or can be preemp
 decides.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

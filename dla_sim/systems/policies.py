@@ -5,8 +5,6 @@ then by task, then by job number. At boundaries between layers or tiles, a preem
 whether a waiting job replaces the running one; on the CPU it may do so at any time.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import ClassVar, Protocol

@@ -3,8 +3,6 @@
 docs/systems.md describes the file.
 """
 
-from __future__ import annotations
-
 import graphlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

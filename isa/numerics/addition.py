@@ -4,8 +4,6 @@ The rules are ONNX Runtime's (QLinearAdd, QLinearMul; Sub and Div in float betwe
 and QuantizeLinear), and TensorFlow Lite's with integers only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -20,8 +20,6 @@ saturated value is scaled to at least 2**29 and clipped to int8 by its sign, as 
 would be. The compiler leaves such operators to the CPU.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

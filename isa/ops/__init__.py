@@ -3,8 +3,6 @@
 ``ALL`` maps each mnemonic of the project to its instruction.
 """
 
-from __future__ import annotations
-
 from isa.instruction import Instruction
 from isa.ops import (
     control,

@@ -4,8 +4,6 @@
 drained.
 """
 
-from __future__ import annotations
-
 from isa.instruction import Instruction
 from isa.registers import Field
 

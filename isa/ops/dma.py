@@ -4,8 +4,6 @@
 in three strided dimensions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from isa.access import SPACE_NAMES, Access, Space, row_starts, strided

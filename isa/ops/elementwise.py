@@ -4,8 +4,6 @@ Those of int8 compute ReLU, leaky ReLU, absolute value, minimum, maximum and res
 ``OP_E32_ADD`` and ``OP_E32_SHIFT`` work on int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -4,8 +4,6 @@
 results as a last step (:func:`add_tables`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@
 ``OP_DYN_MAT_MUL`` multiplies two activations, with one zero point per operand and one scale.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 It can repeat or omit bytes.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import gcd
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The formulas are those of docs/machine.md, section 12, with its letters: a, b, c
 the array, N = a·b·c, A the bytes of an atom, W those of a word, P the accumulators, L = post_lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

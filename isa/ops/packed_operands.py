@@ -1,7 +1,5 @@
 """Layouts and words of operands that several packed instructions share."""
 
-from __future__ import annotations
-
 from isa.arch import Arch, words_of
 from isa.instruction import Atoms, Command, OperandLayout, Plain, ceil_div
 from isa.ops import matmul

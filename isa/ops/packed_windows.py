@@ -1,7 +1,5 @@
 """Layouts, cycles and words of depthwise convolutions, pooling and resizing on banked memory."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

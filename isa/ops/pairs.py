@@ -5,8 +5,6 @@ Either operand may have one value per channel, one row, or a single value. ``OP_
 has one declaration in all variants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

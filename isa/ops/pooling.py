@@ -3,8 +3,6 @@
 ``OP_POOL`` computes maximum, average and global average pooling; ``OP_RESIZE`` interpolates planes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -6,8 +6,6 @@ The formulas are those of docs/machine.md, section 12, with its letters: a, b, c
 the array, A the bytes of an atom, W those of a word, P the accumulators.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache

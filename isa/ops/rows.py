@@ -5,8 +5,6 @@ apart, so there are EX_ROWS · EX_LENGTH rows; with EX_LENGTH = 1 rows are dense
 contains all elements of one index of EX_ROWS.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

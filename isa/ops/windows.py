@@ -3,8 +3,6 @@
 They share registers, operands, padding and results.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any

@@ -3,8 +3,6 @@
 Manual: ``docs/verification.md``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from isa.program import Program, Segment

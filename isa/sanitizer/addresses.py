@@ -6,8 +6,6 @@ The compiler's memory plan also aligns whole buffers to ``Arch.alignment``, but 
 addresses inside buffers, which need not be aligned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap

@@ -10,8 +10,6 @@ the same findings; a race is a finding itself.
   results are not reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 A finding names its commands, bytes and source layers in one line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

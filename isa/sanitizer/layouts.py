@@ -8,8 +8,6 @@ which it reads them, and writes those of its result. Stated movements say which 
 others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter

@@ -16,8 +16,6 @@ a command are contiguous in its queue. Pairs from these ranges are first tested 
 arrays, and exactly if the hulls overlap.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

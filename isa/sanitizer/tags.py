@@ -6,8 +6,6 @@ Most operands are contiguous bytes of one value, so their tags are consecutive n
 are stored as runs, which cost no time per byte, until an access needs single tags.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from functools import cached_property
 from operator import itemgetter

@@ -5,8 +5,6 @@ another, it becomes a table of 256 results; ONNX Runtime runs the nodes once on 
 it. In a float model, a closure is quantised only at its ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Cut parts out of an ONNX model by tensor names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 

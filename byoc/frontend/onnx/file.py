@@ -3,8 +3,6 @@
 Each error is one clear line.
 """
 
-from __future__ import annotations
-
 import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -6,8 +6,6 @@ operators, quantisation at the edges) become host nodes with their ONNX types. A
 their names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

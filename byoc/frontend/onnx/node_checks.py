@@ -1,7 +1,5 @@
 """Check what ``onnx.checker`` does not test in nodes: parameters, scales, windows and loops."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 

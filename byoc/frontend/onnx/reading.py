@@ -4,8 +4,6 @@ Also finds tensors that need special samples or ranges: those that select rows o
 that only a Softmax reads.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Find the inputs of an ONNX model whose next values are outputs: its state."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

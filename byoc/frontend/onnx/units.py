@@ -6,8 +6,6 @@ directly. Operator families declare the operators and the meaning of their input
 (:mod:`byoc.operators.forms`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Cut parts out of a TensorFlow Lite model and run them on LiteRT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Readers of element-wise operators: sums and products of two tensors, clamps, changes of scale."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -6,8 +6,6 @@ host nodes with the schema's names. Window operators read channels first, by a v
 and shapes are transposed here, so the network has the same cycles as its NCHW version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod

@@ -3,8 +3,6 @@
 For other operators, running them on LiteRT shows which element of a result is a copy of which.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 

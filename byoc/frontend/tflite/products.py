@@ -1,7 +1,5 @@
 """Readers of convolutions, fully connected layers and matrix products; weights are transposed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 from typing import Any

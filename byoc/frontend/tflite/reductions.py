@@ -1,7 +1,5 @@
 """Readers of pools, reductions, bilinear resizing, softmax and index searches."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -5,8 +5,6 @@ or channels first. A view copies nothing. Any region output can therefore be com
 tensor, or passed to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod

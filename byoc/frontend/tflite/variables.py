@@ -5,8 +5,6 @@ an input and returns the new value as an output, so that all other modules see a
 state. Tensors keep their indices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Lanes of element-wise instructions on int8 values and int32 words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import IntEnum
 

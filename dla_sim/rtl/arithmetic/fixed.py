@@ -4,8 +4,6 @@
 8, `high_multiply` 4, `shift_right` 6, hence `scale_value` 18; `multiply_once` 40.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed

@@ -12,8 +12,6 @@ operations and none above 64 bits. Each operation on two operands consists of an
 plus a divider, to_integer 10, normalised 20, unpack and pack 6.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import or_

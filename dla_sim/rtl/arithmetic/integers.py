@@ -1,7 +1,5 @@
 """Integer arithmetic in logic: functions that add combinational gates to a module."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike

@@ -10,8 +10,6 @@ once, outside the lanes:
     m.d.comb += [getattr(addition, name).eq(constants[name]) for name in addition.constants]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from amaranth.hdl import (

@@ -1,7 +1,5 @@
 """Lanes of average pooling, and of interpolation between the four neighbours of a coordinate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from amaranth.hdl import (

@@ -1,7 +1,5 @@
 """Lane of post-processing: converts accumulators to int8."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out

@@ -7,8 +7,6 @@ square root of the variance. All lanes take ``LANE_LATENCY`` stages and all stat
 OP_REDUCE has its own limits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed

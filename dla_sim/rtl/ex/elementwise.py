@@ -7,8 +7,6 @@ element's operands and in their lane of arithmetic. Each lane type has its own c
 type is active.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

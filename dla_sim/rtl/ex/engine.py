@@ -1,7 +1,5 @@
 """Common base of the engines of EX: control interface, step pipeline and table look-up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value

@@ -9,8 +9,6 @@ A package adds a subclass of :class:`dla_sim.rtl.ex.engine.Engine` through the e
 Each instruction belongs to exactly one engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from dla_sim.rtl.building import Library

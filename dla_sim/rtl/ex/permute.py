@@ -1,7 +1,5 @@
 """Engine of ``OP_PERMUTE``: copies bytes in another order, up to one per lane and step."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Cat, Module, Mux, Value
 
 from dla_sim.rtl.arithmetic.integers import wire

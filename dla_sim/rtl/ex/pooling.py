@@ -1,7 +1,5 @@
 """Engine of ``OP_POOL``: one channel per (ic, oc) pair of the array and one column per ow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 Each group of lanes takes four steps, one per neighbour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

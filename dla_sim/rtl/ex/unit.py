@@ -6,8 +6,6 @@ step. Fill and drain are the time that remains after the last step; they hide th
 start to the first step and from the last step to its results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ check both against the specification. The case file that ``harness.cpp`` reads c
 little-endian numbers and of bytes padded to multiples of eight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -6,8 +6,6 @@ The executable contains the machine and ``harness.cpp``. The cache key is a hash
 Amaranth is not needed here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -4,8 +4,6 @@ A file's name is a hash of everything that it depends on, and it appears atomica
 such folder, or other users can write to it, a temporary folder is used until the process ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

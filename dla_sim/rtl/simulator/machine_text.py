@@ -1,7 +1,5 @@
 """Cache of machines' Verilog, which takes Amaranth long to generate."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Execution of cases on the hardware, with differences, cycles, outputs and waves as results."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tempfile

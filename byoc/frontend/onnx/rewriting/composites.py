@@ -6,8 +6,6 @@ ONNX Runtime. Reductions of functions, LogSoftmax, PRelu with a slope per elemen
 and deviation outputs of LayerNormalization become elementary operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

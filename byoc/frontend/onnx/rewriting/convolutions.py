@@ -10,8 +10,6 @@ integers. 1 of 947,468 quantised results of 700 random layers with up to three d
 a sum near a tie. A pool becomes a convolution of each channel by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -12,8 +12,6 @@ computes them in float, in a processor-dependent order. ONNX Runtime's own resul
 in the model too, so that differences can be counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from functools import partial
 

@@ -7,8 +7,6 @@ nothing is rounded in between, and the quantiser treats it as any float model. O
 ``quantize_dynamic`` writes such models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rewrite Einsum as sums, element-wise products and matrix products of two operands at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod

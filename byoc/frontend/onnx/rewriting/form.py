@@ -5,8 +5,6 @@ the quantiser and ONNX Runtime's CPU kernels use float32. No-op nodes and redund
 attributes are removed, and every node has a name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

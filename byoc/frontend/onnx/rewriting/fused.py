@@ -5,8 +5,6 @@ square normalisations. Tensors in a processor's blocked layout are restored only
 that layout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Normalise matrix products to MatMul, or to Gemm with a per-column bias and no other factor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -4,8 +4,6 @@ A matrix of one-hot rows times a table selects rows of the table. Its transpose 
 positions that indices name. The CPU makes the matrix from an identity matrix; it moves only bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

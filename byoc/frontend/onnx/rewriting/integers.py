@@ -5,8 +5,6 @@ up. The movement is then of integers, and the operator next to it becomes an int
 biases of quantised products become int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any

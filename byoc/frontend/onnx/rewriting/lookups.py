@@ -4,8 +4,6 @@ A function of each row by itself can be applied to the table instead. A one-hot 
 rows of a unit matrix, so its product with constant weights selects rows of the weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """All passes on ONNX models in order, applied before quantisation and import."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper

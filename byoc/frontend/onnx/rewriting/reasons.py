@@ -4,8 +4,6 @@ If a node without one of its attributes, optional inputs or outputs is rewritten
 part is the reason. No pass has to state its conditions a second time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ steps have one name plus the step number (:func:`byoc.runtimes.protobuf.step_fam
 then gives them one scale, so all steps are equal and get equal tilings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rewrite reductions, normalisations and PRelu as elementary operators on rows of one tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 

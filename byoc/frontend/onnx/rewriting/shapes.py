@@ -1,7 +1,5 @@
 """Infer static shapes and element types from fixed inputs, with onnx and ONNX Runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod

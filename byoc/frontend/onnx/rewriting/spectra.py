@@ -1,7 +1,5 @@
 """Rewrite Fourier transforms as products by constants or one-dimensional convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rewrite movement with several results or operands: Split as Slices, scatters as a Gather."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

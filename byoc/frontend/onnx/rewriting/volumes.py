@@ -6,8 +6,6 @@ becomes one of planes for every depth. The planes that its taps in depth read ar
 input channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

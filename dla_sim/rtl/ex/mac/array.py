@@ -5,8 +5,6 @@ Sums along i are taken within blocks, and the lane where a block begins has the 
 registers the data; 4 multiplies.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping as Table
 from collections.abc import Sequence

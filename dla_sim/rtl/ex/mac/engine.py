@@ -1,7 +1,5 @@
 """Engine of the convolutions and matrix products (``OP_CONV`` … ``OP_DYN_MAT_MUL``)."""
 
-from __future__ import annotations
-
 from amaranth.hdl import Cat, Module, Signal, Value
 
 from dla_sim.rtl.building import Library, gated_clock, stage

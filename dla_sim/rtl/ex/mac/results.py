@@ -5,8 +5,6 @@ requantises; then tables are read, and results are written one stage later. int3
 written at stage 7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ the array holds several blocks. Each block computes another group or, with mappi
 columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, ValueLike

@@ -7,8 +7,6 @@ last step of the last group. All groups together take the steps given in docs/is
 its position as a three-digit number; all positions advance by the number of lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
