@@ -60,7 +60,6 @@ LATE = {
     "once",
     "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
-    "experiments.models": "what builds a network is for those who build it",
     "experiments.report.figures": "what looks into a run's memory is for those who ask for its "
     "steps",
     "experiments.report.shown": "what draws is for those who draw",

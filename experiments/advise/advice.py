@@ -311,7 +311,8 @@ def _lines(found: Advice) -> Iterator[str]:
         f"{now.microjoules:,.1f} µJ; costs are differences from that, estimates without bus and CPU"
     )
     for one in found.faster[:2]:
-        yield f"{one.change.words}: {_gain(one.point, now)}"
+        gain = f"{one.point.both / now.both - 1:+.1%}, {one.point.cycles:,} cycles"
+        yield f"{one.change.words}: {gain}"
     if not found.faster:
         yield f"none of {found.tried:,} changes makes it faster by {WORTH:.1%}"
     if found.target is not None:
@@ -325,10 +326,6 @@ def _lines(found: Advice) -> Iterator[str]:
             f"none of {found.tried:,} machines takes at most {found.target_ms:g} ms; a higher "
             "clock_hz may"
         )
-
-
-def _gain(point: AdvicePoint, now: AdvicePoint) -> str:
-    return f"{point.both / now.both - 1:+.1%}, {point.cycles:,} cycles"
 
 
 def _tables(found: Advice) -> Iterator[Printed]:

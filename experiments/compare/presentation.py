@@ -150,17 +150,17 @@ def layer_headings(found: RunComparison) -> tuple[str, ...]:
 
     Text columns come first, then figures that a side knows.
     """
-    known = [heading for name, heading in _COLUMNS.items() if _is_known(found, name)]
+    known = [
+        heading
+        for name, heading in _COLUMNS.items()
+        if any(value is not None for layer in found.layers for value in layer.figures[name])
+    ]
     return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
 
 
 def _words(found: RunComparison) -> tuple[str, ...]:
     kinds = ("kind",) if any(layer.kinds for layer in found.layers) else ()
     return (*kinds, "values") if found.has_values else kinds
-
-
-def _is_known(found: RunComparison, name: str) -> bool:
-    return any(value is not None for layer in found.layers for value in layer.figures[name])
 
 
 def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
@@ -424,14 +424,14 @@ def _list_tables(found: ManyRuns) -> Iterator[tuple[str, str, Iterable[Sequence[
         (f"cycles of {kind}", *(_number(value, "cycles") for value in row))
         for kind, row in _collect_kinds(found).items()
     ]
-    yield "total", "right", [*(_format_total(name, totals[name]) for name in ranked), *kinds]
+    figures = [
+        (words, *(_number(value, unit) for value in totals[name]))
+        for name in ranked
+        for words, unit in [_name_total(name)]
+    ]
+    yield "total", "right", [*figures, *kinds]
     rows = [(name, *(_number(value, "") for value in row)) for name, row in found.layers]
     yield "cycles of layer", "right", rows
-
-
-def _format_total(name: str, values: Iterable[float | None]) -> Sequence[str]:
-    words, unit = _name_total(name)
-    return words, *(_number(value, unit) for value in values)
 
 
 def _collect_kinds(found: ManyRuns) -> dict[str, tuple[float, ...]]:

@@ -123,9 +123,10 @@ def _moment_lines(checked: CheckedCase, moment: Moment) -> list[str]:
     nodes = ", ".join(moment.onnx_nodes) or "none"
     lines = [f"first diverging command: word {moment.word}, {moment.text}"]
     lines.append(f"source: layer '{moment.layer}', ONNX nodes {nodes}")
+    now = "no run" if checked.total_after is None else str(checked.total_after)
     lines.append(
-        f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} "
-        "now; " + _totals(checked)
+        f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} now; "
+        f"whole case {checked.total_before} before, {now} now"
     )
     registers = " ".join(
         f"{name}={value}" for name, value in {**moment.fields, **moment.registers}.items()
@@ -142,11 +143,6 @@ def _moment_lines(checked: CheckedCase, moment: Moment) -> list[str]:
 
 def _span(cycles: tuple[int, int] | None) -> str:
     return "no run" if cycles is None else f"{cycles[0]} to {cycles[1]}"
-
-
-def _totals(checked: CheckedCase) -> str:
-    now = "no run" if checked.total_after is None else str(checked.total_after)
-    return f"whole case {checked.total_before} before, {now} now"
 
 
 def to_checked_json(checked: CheckedCase) -> dict[str, Any]:

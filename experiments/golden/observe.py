@@ -99,7 +99,9 @@ class Watcher:
         sram = scratchpad(program.arch, highest_byte(self.operands, "sram"), 0)
         self.machine = Machine(program.arch, sram, memory.data)
         self._execute: Callable[[Command, Machine], None] = (
-            _semantics if way == "reference" else _kernels(program)
+            (lambda command, machine: command.instruction.semantics(command, machine))
+            if way == "reference"
+            else Kernels(program.arch).run
         )
         self._reads: list[str | None] = [None] * len(self.commands)
         self._writes: list[str | None] = [None] * len(self.commands)
@@ -139,14 +141,6 @@ def read_touched(accesses: Iterable[Access], machine: Machine) -> bytes:
     A row that repeats is included as often as it repeats.
     """
     return b"".join(access_bytes(access, machine) for access in accesses)
-
-
-def _semantics(command: Command, machine: Machine) -> None:
-    command.instruction.semantics(command, machine)
-
-
-def _kernels(program: Program) -> Callable[[Command, Machine], None]:
-    return Kernels(program.arch).run
 
 
 def completion_order(trace: Trace) -> list[int]:

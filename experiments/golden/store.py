@@ -260,7 +260,9 @@ def write_corpus(
         corpus, history=(*history, replace(event, cases=len(entries), digest=corpus.digest))
     )
     missing = [
-        place for place, content in files.items() if not _has_content(_own(folder, place), content)
+        place
+        for place, content in files.items()
+        if not (file := _own(folder, place)).is_file() or file.read_bytes() != content
     ]
     left = sorted(old.places.difference(files))
     for place in left:
@@ -281,10 +283,6 @@ def write_corpus(
             _remove(folder, place)
         _write_index(corpus)
     return corpus
-
-
-def _has_content(file: Path, content: bytes) -> bool:
-    return file.is_file() and file.read_bytes() == content
 
 
 def _remove(folder: Path, place: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.models import digits, inputs, light
+from experiments.models.sequences import BERT_WORDS, GPT2_WORDS, HEADS
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -58,10 +59,6 @@ def _make_builder(place: str, **how: Any) -> Callable[[int], ModelProto]:
     return build
 
 
-def _crops(input_name: str, size: int, count: int, seed: int) -> Iterator[Feeds]:
-    return ({input_name: crop} for crop in inputs.photograph_crops(count, seed, size))
-
-
 def _make_photograph_model(
     name: str,
     title: str,
@@ -79,7 +76,9 @@ def _make_photograph_model(
         name,
         f"{title}, seeded weights",
         build,
-        calibration=partial(_crops, source, size, crops),
+        calibration=lambda seed: (
+            {source: crop} for crop in inputs.photograph_crops(crops, seed, size)
+        ),
         sample_input=lambda: {source: inputs.photograph(size)},
     )
 
@@ -125,19 +124,11 @@ def _tokens(words: int, count: int, seed: int) -> Feeds:
     return {"input_ids": np.random.default_rng(seed).integers(0, words, (1, count))}
 
 
-def _sentence(tokens: int, seed: int) -> Feeds:
-    from experiments.models.sequences import BERT_WORDS
-
-    return _tokens(BERT_WORDS, tokens, seed)
-
-
 def _draw_cached_token(blocks: int, seed: int) -> Feeds:
     """Return a random input token and random cached keys and values for every block.
 
     The cached values have variance one, like projections of normalised rows.
     """
-    from experiments.models.sequences import GPT2_WORDS, HEADS
-
     random = np.random.default_rng(seed)
     shape = (1, HEADS, GPT2_PAST, 64)
     names = [f"past_{part}_{index}" for index in range(blocks) for part in ("key", "value")]
@@ -301,7 +292,7 @@ _ALL = (
             f"bert-{blocks}-{tokens}",
             f"BERT, {blocks} layers, {tokens} tokens",
             _make_builder("sequences.bert", blocks=blocks, tokens=tokens),
-            partial(_sentence, tokens),
+            partial(_tokens, BERT_WORDS, tokens),
             samples=4,
         )
         for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256))

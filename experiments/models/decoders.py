@@ -25,6 +25,7 @@ from experiments.models.sequences import (
     WIDTH,
     add_attention,
     add_gpt2_tail,
+    add_heads,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def gpt2_decoder(
         )
         parts = net.split(f"{name}_parts", rows, (width,) * 3, axis=2)
         query, key, values = (
-            _add_heads(net, f"{name}_{part}", source, heads)
+            add_heads(net, f"{name}_{part}", source, (0, 0, heads, -1))
             for part, source in zip(("q", "k", "v"), parts, strict=True)
         )
         key, values = cache.append(index, key, values)
@@ -106,8 +107,11 @@ def llama_decoder(
         name = f"block{index}"
         norm = _add_rms_norm(net, f"{name}_norm1", value, width)
         query, key, values = (
-            _add_heads(
-                net, f"{name}_{part}", _add_product(net, f"{name}_{part}_rows", norm, sizes), count
+            add_heads(
+                net,
+                f"{name}_{part}",
+                _add_product(net, f"{name}_{part}_rows", norm, sizes),
+                (0, 0, count, -1),
             )
             for part, sizes, count in (
                 ("q", (width, width), heads),
@@ -186,12 +190,6 @@ def _add_mask(net: NetworkBuilder, padding: str = "") -> str:
         net.node("Where", "mask_rows", seen, *values),
         net.constant("mask_axes", np.array([0, 1], np.int64)),
     )
-
-
-def _add_heads(net: NetworkBuilder, name: str, rows: str, heads: int) -> str:
-    """Add the split of rows (1, sequence, width) into heads (1, heads, sequence, depth)."""
-    split = net.reshape(f"{name}_split", rows, (0, 0, heads, -1))
-    return net.node("Transpose", name, split, perm=[0, 2, 1, 3])
 
 
 def _add_product(net: NetworkBuilder, name: str, source: str, features: tuple[int, int]) -> str:

@@ -179,12 +179,11 @@ def bert(
     for index in range(blocks):
         name = f"block{index}"
         query, key, head = (
-            _heads(
+            add_heads(
                 net,
                 f"{name}_{part}",
                 net.linear(f"{name}_{part}_rows", value, (width, width)),
-                tokens,
-                heads,
+                (1, tokens, heads, -1),
                 perm,
             )
             for part, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3)))
@@ -239,7 +238,7 @@ def gpt2(
         parts = net.split(f"{name}_parts", rows, (width,) * 3, axis=2)
         names = (f"{name}_query", f"new_key_{index}", f"new_value_{index}")
         heads_of = [
-            _heads(net, *pair, 1, heads, (0, 2, 1, 3)) for pair in zip(names, parts, strict=True)
+            add_heads(net, *pair, (1, 1, heads, -1)) for pair in zip(names, parts, strict=True)
         ]
         new |= dict.fromkeys(names[1:], (1, heads, 1, depth))
         cached = []
@@ -278,16 +277,19 @@ def _add_slice(net: NetworkBuilder, name: str, source: str, axis: int, index: in
     )
 
 
-def _heads(
-    net: NetworkBuilder, name: str, rows: str, tokens: int, heads: int, perm: tuple[int, ...]
+def add_heads(
+    net: NetworkBuilder,
+    name: str,
+    rows: str,
+    shape: tuple[int, ...],
+    perm: tuple[int, ...] = (0, 2, 1, 3),
 ) -> str:
-    """Add the split of rows (1, tokens, width) into heads (1, tokens, heads, depth), permuted."""
-    return net.node(
-        "Transpose",
-        name,
-        net.reshape(f"{name}_split", rows, (1, tokens, heads, -1)),
-        perm=list(perm),
-    )
+    """Add the split of rows (1, tokens, width) into heads of ``shape``, permuted.
+
+    The shape is that of the reshaped rows, (1, tokens, heads, depth).
+    """
+    split = net.reshape(f"{name}_split", rows, shape)
+    return net.node("Transpose", name, split, perm=list(perm))
 
 
 def add_attention(

@@ -78,12 +78,10 @@ def save_charts(charts: Iterable[Picture], folder: Path) -> tuple[Path, ...]:
 
     Raise InputError if a file cannot be written.
     """
-    return tuple(_save_chart(chart, folder / f"{chart.identity}.png") for chart in charts)
-
-
-def _save_chart(chart: Picture, path: Path) -> Path:
-    write_atomically(path, picture([chart]))
-    return path
+    places = {folder / f"{chart.identity}.png": chart for chart in charts}
+    for place, chart in places.items():
+        write_atomically(place, picture([chart]))
+    return tuple(places)
 
 
 def _choose_drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:

@@ -218,7 +218,14 @@ def _causes(report: RunReport) -> Html:
     causes = [cause for cause in CAUSES if any(found.get(cause) for found in units.values())]
     total = report.totals.cycles
     rows = [
-        (cause, *(text for found in units.values() for text in _cell(found.get(cause, 0), total)))
+        (
+            cause,
+            *(
+                text
+                for found in units.values()
+                for text in (f"{found.get(cause, 0):,}", f"{found.get(cause, 0) / total:.1%}")
+            ),
+        )
         for cause in causes
     ]
     headings = (
@@ -226,10 +233,6 @@ def _causes(report: RunReport) -> Html:
         *(heading for unit in units for heading in (f"{unit} (cycles)", f"{unit} (%)")),
     )
     return table(headings, rows, range(1, len(headings)))
-
-
-def _cell(cycles: int, total: int) -> tuple[str, str]:
-    return f"{cycles:,}", f"{cycles / total:.1%}"
 
 
 def _placement(report: RunReport) -> Html:

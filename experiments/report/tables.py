@@ -197,10 +197,10 @@ def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
         for cycles in (item.estimated_cycles, item.estimated_cycles + item.edge_cycles)
     )
     own, whole = (f"{share:.1%}" for share in shares)
-    counts = _numbers(item.nodes, item.macs)
     return (
         item.op_type,
-        *counts,
+        f"{item.nodes:,}",
+        f"{item.macs:,}",
         f"~{item.estimated_cycles:,}",
         own,
         whole if item.edge_cycles else "",
@@ -256,10 +256,6 @@ def _cells_of(row: Row, priced: bool) -> Iterator[str]:
     yield f"{row['dram_read_bytes'] + row['dram_write_bytes']:,}" if ours else ""
     yield str(row["tiles"]) if ours else ""
     yield from (format_figure(row[figure.name], figure.unit) for figure in _FURTHER)
-
-
-def _numbers(*values: int) -> tuple[str, ...]:
-    return tuple(f"{value:,}" for value in values)
 
 
 def kind_table(report: RunReport | Figures) -> ReportTable:
@@ -555,20 +551,14 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
         *((HEADINGS[part], "right", 1 + PARTS.index(part)) for part in shown),
     )
     for layer in layers:
-        table.add_row(layer.name, f"{layer.cycles:,}", *_cells(layer, shown))
+        # Empty cells instead of zeros make the layer's waits easy to see.
+        parts = (f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown)
+        table.add_row(layer.name, f"{layer.cycles:,}", *parts)
     table.add_section()
     cycles = sum(layer.cycles for layer in layers)
     table.add_row("total", f"{cycles:,}", *(f"{totals[part]:,}" for part in shown))
     table.add_row("", "", *(f"{totals[part] / cycles:.1%}" for part in shown))
     return table
-
-
-def _cells(layer: Layer, shown: list[str]) -> list[str]:
-    """Return a layer's cycles by cause as table cells; zeros stay empty.
-
-    Empty cells make the layer's waits easy to see.
-    """
-    return [f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown]
 
 
 _SUMMED_UP = ("cycles", "MACs", "check", "batch", "hardware", "warning")

@@ -165,7 +165,11 @@ def repeat_sweep(
                 "runs its points again"
             )
         manifests = store.manifests()
-        stored = {_identity(row): row for row in _records(store) if not _is_died(row)}
+        stored = {
+            _identity(row): row
+            for row in _records(store)
+            if row["status"] != "failed" or not str(row["message"]).startswith(WORKER_DIED)
+        }
     if not manifests or not stored:
         raise InputError(f"{path}: it holds no results that can be repeated; run 'dla sweep' first")
     chosen = _choose_identities(sorted(stored), points, seed)
@@ -195,10 +199,6 @@ def _records(store: Store) -> Iterator[Record]:
 
 def _identity(row: Record) -> Identity:
     return tuple(row[name] for name in _IDENTITY)
-
-
-def _is_died(row: Record) -> bool:
-    return row["status"] == "failed" and str(row["message"]).startswith(WORKER_DIED)
 
 
 def _choose_identities(identities: list[Identity], points: int | None, seed: int) -> set[Identity]:

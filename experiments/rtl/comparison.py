@@ -105,19 +105,19 @@ def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
 
 def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return every compared hardware case with all its differences as JSON values."""
-    return {"schema": SCHEMA, "cases": [_outcome_json(outcome) for outcome in outcomes]}
-
-
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "name": outcome.case.name,
-        "ended": outcome.ended,
-        "cycles": outcome.cycles,
-        "commands": outcome.commands,
-        "units": outcome.units,
-        "differences": outcome.count,
-        "first": [
-            {"kind": item.kind, "text": difference_text(outcome.case, item), **item.details}
-            for item in outcome.differences
-        ],
-    }
+    cases = [
+        {
+            "name": outcome.case.name,
+            "ended": outcome.ended,
+            "cycles": outcome.cycles,
+            "commands": outcome.commands,
+            "units": outcome.units,
+            "differences": outcome.count,
+            "first": [
+                {"kind": item.kind, "text": difference_text(outcome.case, item), **item.details}
+                for item in outcome.differences
+            ],
+        }
+        for outcome in outcomes
+    ]
+    return {"schema": SCHEMA, "cases": cases}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -444,15 +444,12 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "word": command.index, "assembly": command_text(command), "unit": command.unit.name,
         "layer": source.layer if source else "",
         "onnx_nodes": list(source.onnx_nodes) if source else [],
-        "fields": dict(command.fields), "registers": dict(_plain(command.registers)),
+        "fields": dict(command.fields),
+        "registers": {name: int(value) for name, value in command.registers.items()},
         "start": operation.start, "end": operation.end, "compute_cycles": operation.compute_cycles,
         "scratchpad_waits": operation.waits, "stops": operation.stops,
         "reads": [_operand(item) for item in operation.reads], "writes": written,
     }  # fmt: skip
-
-
-def _plain(values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    return ((name, int(value)) for name, value in values.items())
 
 
 def _operand(moved: OperandRows) -> dict[str, Any]:

@@ -243,8 +243,7 @@ class HardwareDevice:
     def __init__(self, hardware: Preset, progress: Progress = silent) -> None:
         self._hardware = hardware
         self._progress = progress
-        self._programs = self._commands = self._cycles = self._written = self._differences = 0
-        self._first: str | None = None
+        self.check = HardwareCheck(programs=0, commands=0, cycles=0, written_bytes=0, differences=0)
 
     @cached_property
     def _executable(self) -> Executable:
@@ -263,23 +262,17 @@ class HardwareDevice:
         executable = self._executable
         self._progress(f"running {program.name} on the hardware")
         (outcome,) = run_cases(executable, [(case, {})])
-        self._programs += 1
-        self._commands += outcome.commands
-        self._cycles += outcome.cycles
-        self._written += sum(write.content.size for writes in expected.writes for write in writes)
-        self._differences += outcome.count
-        if self._first is None and outcome.first is not None:
-            self._first = f"{program.name}: {difference_text(case, outcome.first)}"
-        return Execution(outcome.outputs, expected.trace)
-
-    @property
-    def check(self) -> HardwareCheck:
-        """Comparison of the hardware with the simulator over all runs so far."""
-        return HardwareCheck(
-            programs=self._programs,
-            commands=self._commands,
-            cycles=self._cycles,
-            written_bytes=self._written,
-            differences=self._differences,
-            first=self._first,
+        before = self.check
+        first = before.first
+        if first is None and outcome.first is not None:
+            first = f"{program.name}: {difference_text(case, outcome.first)}"
+        self.check = HardwareCheck(
+            programs=before.programs + 1,
+            commands=before.commands + outcome.commands,
+            cycles=before.cycles + outcome.cycles,
+            written_bytes=before.written_bytes
+            + sum(write.content.size for writes in expected.writes for write in writes),
+            differences=before.differences + outcome.count,
+            first=first,
         )
+        return Execution(outcome.outputs, expected.trace)

@@ -418,12 +418,16 @@ class Sweep:
     @cached_property
     def figures(self) -> tuple[str, ...]:
         """Numeric result columns that vary among the points that ended ok."""
-        others = (name for name in self.columns if name not in self.chosen and name not in IGNORED)
-        return tuple(name for name in others if self._is_figure(name))
-
-    def _is_figure(self, name: str) -> bool:
-        values = [self.columns[name][number] for number in self.finished]
-        return all(isinstance(value, int | float) for value in values) and len(set(values)) > 1
+        known = {
+            name: [values[number] for number in self.finished]
+            for name, values in self.columns.items()
+            if name not in self.chosen and name not in IGNORED
+        }
+        return tuple(
+            name
+            for name, values in known.items()
+            if all(isinstance(value, int | float) for value in values) and len(set(values)) > 1
+        )
 
     @property
     def networks(self) -> tuple[str, ...]:
