@@ -14,12 +14,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.scheduling.stream import CommandStep, StepSource
+from byoc.scheduling.stream import AT_ONCE, CommandStep, StepSource
 from isa.access import Access, touch
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
@@ -53,13 +54,18 @@ class Ordered:
 
 
 def derive_tokens(
-    units: Sequence[Unit], operands: Sequence[Operands], strict: bool = False
+    units: Sequence[Unit],
+    operands: Sequence[Operands],
+    strict: bool = False,
+    store_waits: Mapping[int, int] = AT_ONCE,
 ) -> tuple[Ordered, ...]:
     """Return the commands with token flags and inserted OP_SYNCs.
 
-    With ``strict`` every command also waits for the previous one.
+    With ``strict`` every command also waits for the previous one. ``store_waits`` has the loads
+    that stores wait for, by index.
     """
     state = _State()
+    loaded = list(accumulate(unit is Unit.LD for unit in units))
     previous: Ordered | None = None
     for index, (unit, accesses) in enumerate(zip(units, operands, strict=True)):
         item = Ordered(index, unit.value, index)
@@ -70,6 +76,8 @@ def derive_tokens(
                 needs[previous.unit] = previous.clock[previous.unit]
         else:
             needs = state.count_needed(unit.value, touched)
+        if index in store_waits:
+            needs[LD] = max(needs[LD], loaded[store_waits[index]])
         state.issue(item, needs)
         state.remember(unit.value, touched)
         previous = item
@@ -234,11 +242,15 @@ class Emission:
 
 
 def emit(
-    steps: Sequence[CommandStep], addresses: Sequence[int], arch: Arch, strict: bool
+    steps: Sequence[CommandStep],
+    addresses: Sequence[int],
+    arch: Arch,
+    strict: bool,
+    store_waits: Mapping[int, int],
 ) -> Emission:
     """Emit the words of ``steps`` with scratchpad buffers at ``addresses``.
 
-    ``strict`` is as in :func:`derive_tokens`.
+    ``strict`` and ``store_waits`` are as in :func:`derive_tokens`.
     """
     registers = [_place_pointers(step, addresses) for step in steps]
     file = variant(arch.isa).register_file
@@ -246,7 +258,7 @@ def emit(
         _operands(step, values, file.reset, arch)
         for step, values in zip(steps, registers, strict=True)
     ]
-    stream = derive_tokens([step.unit for step in steps], operands, strict)
+    stream = derive_tokens([step.unit for step in steps], operands, strict, store_waits)
     issues = [_issue(item, steps, registers) for item in stream]
     issues.append(Issue((), encode_operation(OP_END, {})))
     kept = elide(issues, file.reset)

@@ -289,7 +289,7 @@ def _emit_region(
     ``asked`` is the result of :func:`_compute_demand`.
     """
     memory = scheduled.memory
-    emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
+    emission = emit(scheduled.steps, scheduled.addresses, arch, strict, scheduled.store_waits)
     image = memory.constants.image()
     start = memory.constants.address
     command_address = _align_up(start + image.size)

@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 from byoc.estimate.banks import CommandLoads
 from byoc.estimate.bus import MemoryBus
-from byoc.estimate.commands import Stored, TileClock
+from byoc.estimate.commands import CommandClockTimes, Stored, TileClock
 from byoc.estimate.constants import (
     AHEAD_SHARES,
     FORGOTTEN,
+    TRANSFER_OVERHEAD,
     TRIES,
     WINDOW,
 )
@@ -43,8 +44,16 @@ from byoc.scheduling.memplan import (
     plan_together,
 )
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
-from byoc.scheduling.stream import CommandStep, Pointer, TileSteps, lifetimes, list_used_buffers
+from byoc.scheduling.stream import (
+    AT_ONCE,
+    CommandStep,
+    Pointer,
+    TileSteps,
+    lifetimes,
+    list_used_buffers,
+)
 from isa.arch import Arch
+from isa.instruction import Unit
 
 BOUNDLESS = sys.maxsize
 """Size of a bank that holds all buffers, used to plan for an unlimited scratchpad.
@@ -88,13 +97,36 @@ class Pipelined(NamedTuple):
         return tuple([cue.step for cue in self.cues])
 
     def rehearse_stream(
-        self, shared: Collection[int], loads: CommandLoads, arch: Arch
+        self,
+        shared: Collection[int],
+        loads: CommandLoads,
+        arch: Arch,
+        store_waits: Mapping[int, int] = AT_ONCE,
     ) -> Rehearsed:
         """Return a better estimate, from a rehearsal of the stream on ``arch``.
 
         See :func:`rehearse`.
         """
-        return rehearse(self.cues, self.requests, self.addresses, shared, loads, arch)
+        placed = self.requests, self.addresses
+        return rehearse(self.cues, *placed, shared, loads, arch, store_waits)
+
+    def find_store_waits(self, times: CommandClockTimes) -> dict[int, int]:
+        """Return the loads that stores should wait for, by position in the stream.
+
+        A store waits for the last load for the next tile, if both share the bus by ``times``. EX
+        waits for this load anyway.
+        """
+        found: dict[int, int] = {}
+        loads: list[tuple[int, int]] = []
+        for number, (step, tile, _) in enumerate(self.cues):
+            if step.unit is Unit.LD:
+                loads.append((number, tile))
+            elif step.unit is Unit.ST:
+                begin = times.ends[number] - times.work[number] - TRANSFER_OVERHEAD
+                last = next((at for at, other in reversed(loads) if other <= tile + 1), number)
+                if last < number and times.ends[last] > begin:
+                    found[number] = last
+        return found
 
 
 def pipeline_tiles(

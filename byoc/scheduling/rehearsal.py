@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from byoc.estimate.constants import (
     COMMAND_OVERHEAD,
 )
 from byoc.scheduling.memplan import Request
-from byoc.scheduling.stream import CommandStep
+from byoc.scheduling.stream import AT_ONCE, CommandStep
 from isa.arch import Arch
 from isa.instruction import Unit
 
@@ -84,6 +84,7 @@ def rehearse(
     shared: Collection[int],
     loads: CommandLoads,
     arch: Arch,
+    store_waits: Mapping[int, int] = AT_ONCE,
 ) -> Rehearsed:
     """Estimate when each command of a stream starts and ends.
 
@@ -96,6 +97,7 @@ def rehearse(
         shared: buffers that commands use in part: residents and windows.
         loads: scratchpad accesses of commands.
         arch: the machine.
+        store_waits: loads that stores wait for, by position in the stream.
     """
     order = _Order(requests, addresses, frozenset(shared))
 
@@ -123,7 +125,10 @@ def rehearse(
     tasks = []
     for number, cue in enumerate(cues):
         cycles, uses = work(cue.step)
-        tasks.append(CommandTask(cue.step.unit.value, cycles, order.find_needed(number, cue), uses))
+        needed = order.find_needed(number, cue)
+        if number in store_waits:
+            needed = max(needed[0], store_waits[number]), needed[1]
+        tasks.append(CommandTask(cue.step.unit.value, cycles, needed, uses))
     steps = [cue.step for cue in cues]
     return Rehearsed(steps, run(tasks, loads.first_issue(steps, addresses)))
 

@@ -450,13 +450,18 @@ class Memory:
         return Pointer(len(self.scratch) - 1)
 
 
+AT_ONCE: Mapping[int, int] = MappingProxyType({})
+"""No store waits for a load."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scheduled:
     """Schedule of a region: steps in stream order, with the scratchpad plan.
 
     ``memory`` holds the constants that the steps load. ``choices``: the complete choices, which
     reproduce the same steps; empty for the published schedule. ``cycles``: an estimate; ``layers``:
-    the estimate by layer name. The published schedule has no estimates.
+    the estimate by layer name. The published schedule has no estimates. ``store_waits``: the loads
+    that stores wait for, by position in the stream.
     """
 
     steps: tuple[CommandStep, ...]
@@ -466,6 +471,7 @@ class Scheduled:
     choices: Choices = NOTHING
     cycles: int = 0
     layers: Mapping[str, int] = field(default_factory=dict)
+    store_waits: Mapping[int, int] = field(default_factory=dict)
 
 
 class TileBuffers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from byoc.operators.nest import RowTransfer
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Pipelined
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
-from byoc.scheduling.stream import CommandStep, Pointer, StepSource, load, store
+from byoc.scheduling.stream import AT_ONCE, CommandStep, Pointer, StepSource, load, store
 from byoc.scheduling.tiling import list_buffered, shapes
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
@@ -197,9 +197,13 @@ def test_an_estimate_is_near_what_the_engine_takes(
     rehearsed = Pipelined.rehearse_stream
 
     def watched(
-        stream: Pipelined, shared: Collection[int], loads: CommandLoads, arch: Arch
+        stream: Pipelined,
+        shared: Collection[int],
+        loads: CommandLoads,
+        arch: Arch,
+        store_waits: Mapping[int, int] = AT_ONCE,
     ) -> Rehearsed:
-        made = rehearsed(stream, shared, loads, arch)
+        made = rehearsed(stream, shared, loads, arch, store_waits)
         assert sum(made.layers().values()) == made.cycles
         found.append(made.cycles)
         return made

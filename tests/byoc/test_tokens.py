@@ -75,6 +75,25 @@ def test_every_conflict_is_ordered(commands: list[tuple[Unit, Operands]]) -> Non
 
 
 @given(COMMANDS)
+@settings(deadline=None, max_examples=100)
+def test_a_store_waits_for_a_load_that_it_shares_no_byte_with(
+    commands: list[tuple[Unit, Operands]],
+) -> None:
+    """Every store waits for the first load of the stream."""
+    units = [unit for unit, _ in commands]
+    operands = [touched for _, touched in commands]
+    first = units.index(Unit.LD) if Unit.LD in units else len(units)
+    stores = [number for number, unit in enumerate(units) if unit is Unit.ST and number > first]
+    found = derive_tokens(units, operands, store_waits=dict.fromkeys(stores, first))
+    stream = stand_ins(found, operands)
+    check_legality(stream)
+    assert unordered_conflicts(stream, Arch()) == []
+    places = {item.index: place for place, item in enumerate(found)}
+    before = predecessors(stream)
+    assert all(places[first] in before[places[store]] for store in stores)
+
+
+@given(COMMANDS)
 @settings(deadline=None, max_examples=60)
 def test_strict_order_is_total(commands: list[tuple[Unit, Operands]]) -> None:
     operands = [touched for _, touched in commands]
