@@ -9,6 +9,7 @@ runs in a Python installation without this project. ``real_networks.toml`` has t
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,9 @@ def _export_torch(model: Any, inputs: tuple[Any, ...], folder: Path, *packages: 
 
     names = [f"input{number}" for number in range(len(inputs))]
     model = model.eval()
+    for parameter in model.parameters():
+        if not parameter.any():  # training begins with branches that compute 0
+            torch.nn.init.normal_(parameter, std=0.02)
     file = str(folder / "model.onnx")
     try:
         torch.onnx.export(model, inputs, file, input_names=names, external_data=False)
@@ -71,7 +75,7 @@ def torchvision(folder: Path, name: str, size: str, family: str = "models") -> s
     options = {} if family == "models" else {"weights_backbone": None}
     model = getattr(models, name)(weights=None, **options)
     if family == "segmentation":
-        model = _named(model, "out", "x")
+        model = _named(model, "out", *inspect.signature(model.forward).parameters)
     image = torch.zeros(1, 3, int(size), int(size))
     return _export_torch(model, (image,), folder, "torchvision")
 
@@ -159,9 +163,15 @@ def keras(folder: Path, name: str, size: str, form: str = "float") -> str:
     tf.keras.utils.set_random_seed(0)
     shape = (int(size), int(size), 3)
     model = getattr(tf.keras.applications, name)(weights=None, input_shape=shape)
+    random = np.random.default_rng(0)
+    for layer in model.layers:
+        for weight in (weight for weight in layer.weights if "kernel" in weight.name):
+            # with Keras' own values, the activations of deep networks vanish
+            single = "Depthwise" in type(layer).__name__ or "depthwise" in weight.name
+            fan = np.prod(weight.shape[: 2 if single else -1])
+            weight.assign(random.standard_normal(weight.shape) * (2 / fan) ** 0.5)
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if form == "int8":
-        random = np.random.default_rng(0)
 
         def samples() -> Iterator[list[Any]]:
             for _ in range(4):

@@ -475,7 +475,7 @@ def format_row(found: Measurement) -> str:
 def summarise(found: Sequence[Measurement]) -> str:
     """Return one line on how many networks ran and how many are within the limits."""
     ran = [item for item in found if not item.error]
-    regions = sorted(item.regions for item in ran)
+    regions = sorted(item.regions for item in ran) or [0]
     return (
         f"{len(ran)} of {len(found)} networks ran: median {regions[len(regions) // 2]} region, "
         f"at most 2 regions in {sum(count <= 2 for count in regions)}; CPU at most 5 % with integer"

@@ -60,6 +60,7 @@ from byoc.frontend.tflite.floating import (
     to_onnx,
     write_builtins,
 )
+from byoc.frontend.tflite.folding import fold_shapes
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.frontend.tflite.variables import remove_variables
 from byoc.graph import pair_state
@@ -192,7 +193,7 @@ def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
     that cannot be imported.
     """
     try:
-        model = remove_variables(model)
+        model = fold_shapes(remove_variables(model))
         graph = import_tflite(model)
     except InputError as error:
         raise InputError(f"{file or source}: {error}") from error

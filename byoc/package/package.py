@@ -24,6 +24,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.frontend.tflite.file import TfliteModel, read_tflite
+from byoc.frontend.tflite.folding import fold_shapes
 from byoc.frontend.tflite.variables import remove_variables
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
@@ -210,9 +211,8 @@ class Package:
         (name,) = set(MODELS) & self.sha256.keys()
         source = f"{self.source}: {name}"
         if name == "model.tflite":
-            return remove_variables(
-                read_tflite(self.read_member(name), source, "compile the model again")
-            )
+            file = read_tflite(self.read_member(name), source, "compile the model again")
+            return fold_shapes(remove_variables(file))
         model = parse_model(self.read_member(name), source, "compile the model again")
         check_model(model, source)
         return model

@@ -27,9 +27,9 @@ from byoc.frontend.onnx.rewriting.movement import (
     ClampBeforeChoice,
     ComposeMovement,
     ComputeBeforeMoving,
-    PadIntoConv,
     ShareEqual,
 )
+from byoc.frontend.onnx.rewriting.paddings import PadIntoConv, PadIntoPool
 from byoc.frontend.onnx.rewriting.prepare import LAWS
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.runtimes.protobuf import remove_initializers
@@ -273,10 +273,26 @@ def padded_conv(seed: int) -> ModelProto:
     return drawing.model()
 
 
+def padded_pool(seed: int) -> ModelProto:
+    """MaxPool with padding of its own after a Pad, mostly with -inf and less than the window."""
+    drawing = drawn_planes(seed)
+    before, after = drawing.random.integers(0, 2 + (seed % 5 == 0), (2, 2)).tolist()
+    shape = [*drawing.shape[:2], *map(sum, zip(drawing.shape[2:], before, after, strict=True))]
+    pads = np.array([0, 0, *before, 0, 0, *after], np.int64)
+    drawing.add("Pad", pads, np.float32(-np.inf if seed % 4 else 0), shape=shape)
+    own = drawing.random.integers(0, 2, 4).tolist()
+    size = [n + a + b - 2 for n, a, b in zip(shape[2:], own[:2], own[2:], strict=True)]
+    options = {"ceil_mode": 1} if seed % 7 == 0 else {}
+    drawing.add("MaxPool", kernel_shape=[3, 3], pads=own, shape=[*shape[:2], *size], **options)
+    drawing.add("Exp")  # 0 where a window sees padding alone
+    return drawing.model()
+
+
 DRAWN: Mapping[type[Law], Callable[[int], ModelProto]] = {
     ComposeMovement: moved,
     ComputeBeforeMoving: computed_behind_movement,
     PadIntoConv: padded_conv,
+    PadIntoPool: padded_pool,
     ClampBeforeChoice: clamped_choice,
     ShareEqual: computed_twice,
     ScaleBehindProduct: scaled_product,

@@ -37,6 +37,7 @@ ENUMERATIONS = {
 """Options whose values are given by name, and the enumeration that knows it."""
 
 VERSIONS = {
+    **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "POW", "SHAPE"), 1),
     "CONV_2D": 3,
     "DEPTH_TO_SPACE": 1,
     "DEPTHWISE_CONV_2D": 3,

@@ -63,7 +63,25 @@ def convolved(builder: TfliteBuilder, x: Tensor) -> Tensor:
     )  # fmt: skip
 
 
+def compared(builder: TfliteBuilder, kind: str, *operands: Tensor) -> Tensor:
+    """A comparison, or a function of Boolean tensors."""
+    return builder.operator(kind, operands, dtype=np.bool_)
+
+
+def chosen(builder: TfliteBuilder, x: Tensor) -> list[Tensor]:
+    """Choices by every comparison, by functions of two of them, and by slices."""
+    y = convolved(builder, x)
+    kinds = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", "NOT_EQUAL")
+    found = [compared(builder, kind, x, y) for kind in kinds]
+    found += [compared(builder, kind, *found[1:4:2]) for kind in ("LOGICAL_AND", "LOGICAL_OR")]
+    found.append(compared(builder, "LOGICAL_NOT", found[0]))
+    results = [add(builder, "SELECT_V2", one, x, floats(4)) for one in found]
+    first = builder.constant("first", np.array([True]))
+    return [*results, add(builder, "SELECT", found[0], x, y), add(builder, "SELECT", first, x, y)]
+
+
 CASES: dict[str, Build] = {
+    "choices": chosen,
     "convolution": lambda b, x: [
         add(
             b, "CONV_2D", x, floats(6, 3, 2, 4), floats(6), padding="VALID", stride_h=2,
@@ -195,10 +213,82 @@ def test_operators_compute_what_litert_computes(case: str) -> None:
 def test_every_converter_of_planes_and_functions_has_a_case() -> None:
     """Operators without a case are conversions of types, and forms of one that has a case."""
     seen = {operator.kind for build in CASES.values() for operator in model_of(build).operators}
+    seen.add("IF")
     assert CONVERTERS.keys() - seen == {
         "ARG_MAX", "ARG_MIN", "BROADCAST_TO", "CAST", "DEQUANTIZE", "EXPAND_DIMS", "POW",
         "REDUCE_PROD", "SPLIT_V", "SQUEEZE", "UNPACK",
     }  # fmt: skip
+
+
+def with_branches(content: bytes, *branches: bytes) -> bytes:
+    """Turn the operator POW (condition, x, weights) into an IF with two branches."""
+    schema = litert.schema()
+    whole, *others = (schema.ModelT.InitFromPackedBuf(one, 0) for one in (content, *branches))
+    for other in others:
+        (graph,) = other.subgraphs
+        for operator in graph.operators:
+            operator.opcodeIndex += len(whole.operatorCodes)
+        for tensor in graph.tensors:
+            tensor.buffer += len(whole.buffers)
+        whole.operatorCodes += other.operatorCodes
+        whole.buffers += other.buffers
+        whole.subgraphs.append(graph)
+    kind = schema.BuiltinOperator
+    place = [code.builtinCode for code in whole.operatorCodes].index(kind.POW)
+    code = whole.operatorCodes[place]
+    code.builtinCode = code.deprecatedBuiltinCode = kind.IF
+    (operator,) = [one for one in whole.subgraphs[0].operators if one.opcodeIndex == place]
+    names = [tensor.name for tensor in whole.subgraphs[0].tensors]
+    operator.inputs = [names.index(name) for name in (b"condition", b"x", b"weights")]
+    operator.builtinOptionsType = schema.BuiltinOptions.IfOptions
+    operator.builtinOptions = schema.IfOptionsT()
+    operator.builtinOptions.thenSubgraphIndex = 1
+    operator.builtinOptions.elseSubgraphIndex = 2
+    return litert.pack_model(whole)
+
+
+def conditional() -> bytes:
+    """An IF, whose branches have different operators; one reads constant weights from outside."""
+    branches = []
+    for kind in ("TANH", "NEG"):
+        builder = TfliteBuilder(kind)
+        x = builder.input("x", (1, 6, 9, 4), dtype=np.float32)
+        weights = builder.input("weights", (4, 4), dtype=np.float32)
+        y = builder.operator(kind, [x], dtype=np.float32)
+        branches.append(
+            builder.model(
+                builder.operator(
+                    "FULLY_CONNECTED", [y, weights, None], dtype=np.float32, keep_num_dims=True
+                )
+                if kind == "TANH"
+                else y
+            )
+        )
+    builder = TfliteBuilder("conditional")
+    x = builder.input("x", (1, 6, 9, 4), dtype=np.float32)
+    builder.constant("weights", floats(4, 4))
+    mean = add(builder, "MEAN", x, integers(0, 1, 2, 3))
+    limit = builder.constant("limit", np.array(0, np.float32))
+    builder.operator("GREATER_EQUAL", [mean, limit], dtype=np.bool_, name="condition")
+    result = builder.operator("POW", [x, x], dtype=np.float32)
+    return with_branches(builder.model(add(builder, "LOGISTIC", result)), *branches)
+
+
+def test_a_branch_that_litert_takes_is_selected(tmp_path: Path) -> None:
+    """The accelerator computes both branches, and equals LiteRT with either condition."""
+    content = conditional()
+    file = tmp_path / "net.tflite"
+    file.write_bytes(content)
+    model = read_tflite(content, "net")
+    samples = np.concatenate([np.abs(floats(8, 1, 6, 9, 4)), -np.abs(floats(8, 1, 6, 9, 4))])
+    for sample in (samples[0], samples[-1]):
+        found = dla.run(file, inputs={"x": sample}, calibration={"x": samples}, cache=False)
+        assert found.report.check.mismatches == 0
+        wanted = run_float(model, [{"x": sample}])
+        assert wanted is not None
+        (ours,) = found.outputs.values()
+        assert np.abs(ours - wanted[0][0]).max() < 0.03
+    assert np.abs(wanted[0][0] - 0.5).max() > 0.2
 
 
 def network(weights: str) -> bytes:

@@ -6,7 +6,7 @@ first. Tensors that do not depend on an input, such as decompressed weights, are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -41,9 +41,9 @@ LiteRT's kernels ignore the other activations or reject them.
 """
 
 
-def find_fixed(model: TfliteModel) -> set[int]:
-    """Return the tensors of a model that do not depend on its inputs."""
-    found = {number for number, tensor in enumerate(model.tensors) if tensor.constant}
+def find_fixed(model: TfliteModel, given: Iterable[int] = ()) -> set[int]:
+    """Return the tensors of a model that do not depend on its inputs, except ``given`` ones."""
+    found = {number for number, tensor in enumerate(model.tensors) if tensor.constant} | set(given)
     for operator in model.operators:
         given = [number for number in operator.inputs if number >= 0]
         if operator.kind == "SHAPE" or (given and found.issuperset(given)):
@@ -54,14 +54,46 @@ def find_fixed(model: TfliteModel) -> set[int]:
 class FloatGraph:
     """Nodes and constants of the ONNX model, and the names of tensors in both orders of axes."""
 
-    def __init__(self, model: TfliteModel) -> None:
+    def __init__(self, model: TfliteModel, given: Mapping[int, NDArray[Any]] | None = None) -> None:
         self.model = model
-        self._fixed = find_fixed(model)
+        self._given = given
+        self._fixed = find_fixed(model, given or ())
         self._nodes: list[NodeProto] = []
         self._names: set[str] = set()
         self._constants: dict[str, NDArray[Any]] = {}
         self._natural = {number: model.tensors[number].name for number in model.inputs}
         self._planes: dict[int, str] = {}
+        self._taken = set(model.numbers)
+
+    def convert(self, converters: Mapping[str, Callable[[FloatOperation], None]]) -> None:
+        """Convert all operators; raise InputError that names those without an ONNX form."""
+        computed = [one for one in self.model.operators if not self.is_fixed(one)]
+        unsupported = sorted({one.kind for one in computed} - converters.keys())
+        if unsupported:
+            raise InputError(
+                f"it is a float model, and {', '.join(unsupported)} cannot be converted to ONNX; "
+                "convert the model with full integer quantisation, or export it as ONNX"
+            )
+        for one in computed:
+            converters[one.kind](FloatOperation(self, one))
+
+    def branch(self, number: int, operands: Sequence[int]) -> FloatGraph:
+        """Return the graph of subgraph ``number``, whose nodes become nodes of this graph."""
+        model = self.model.others[number - 1]
+        values = {
+            place: self.value(operand)
+            for place, operand in zip(model.inputs, operands, strict=True)
+        }
+        given = {place: value for place, value in values.items() if value is not None}
+        inner = FloatGraph(model, given)
+        inner._natural = {
+            place: self.natural(operand)
+            for place, operand in zip(model.inputs, operands, strict=True)
+            if place not in given
+        }
+        inner._nodes, inner._constants = self._nodes, self._constants
+        inner._names, inner._taken = self._names, self._taken | inner._taken
+        return inner
 
     def is_fixed(self, operator: TFLiteOperator) -> bool:
         """Return True if the results of an operator do not depend on the model's inputs."""
@@ -71,9 +103,15 @@ class FloatGraph:
     def _computed(self) -> dict[int, NDArray[Any]]:
         """Return the tensors that LiteRT computes from constants, by number."""
         tensors = self.model.tensors
-        wanted = sorted(number for number in self._fixed if not tensors[number].constant)
+        given = dict(self._given or {})
+        wanted = sorted(n for n in self._fixed - given.keys() if not tensors[n].constant)
         if not wanted:
-            return {}
+            return given
+        if self._given is not None:
+            raise InputError(
+                f"subgraph '{self.model.name}' computes '{tensors[wanted[0]].name}' from constants "
+                "at run time; convert the model with float32 weights"
+            )
         session = LiteRTModel(self.model.content, "builtin", keep=True)
         zeros = {
             number: np.zeros(tensors[number].shape, tensors[number].dtype)
@@ -107,7 +145,7 @@ class FloatGraph:
     def constant(self, array: NDArray[Any]) -> str:
         """Return the name of a new constant of the ONNX model."""
         name = f"constant_{len(self._constants)}"
-        while name in self.model.numbers:
+        while name in self._taken:
             name += "_"
         self._constants[name] = np.ascontiguousarray(array)
         return name
@@ -120,7 +158,7 @@ class FloatGraph:
         ``origin`` is the operator of the file that it computes; its first node has its name.
         """
         name = origin if origin and origin not in self._names else f"{kind}_{len(self._nodes)}"
-        while name in self.model.numbers:
+        while name in self._taken:
             name += "_"
         self._names.add(name)
         names = [name, *(f"{name}_{number}" for number in range(1, count))]
@@ -255,6 +293,14 @@ class FloatOperation:
     def operands(self, positions: Sequence[int], *, planes: bool) -> list[str]:
         take = self.planes if planes else self.natural
         return [take(position) for position in positions]
+
+    def branch(
+        self, number: int, converters: Mapping[str, Callable[[FloatOperation], None]]
+    ) -> list[str]:
+        """Convert a subgraph that reads all operands but the first; return its results' names."""
+        graph = self._converter.branch(number, self._operator.inputs[1:])
+        graph.convert(converters)
+        return [graph.natural(result) for result in graph.model.outputs]
 
     def activate(self, name: str) -> str:
         """Add the fused activation, if any; raise InputError for an unknown one."""

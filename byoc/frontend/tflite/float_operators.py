@@ -306,6 +306,33 @@ def _convert_search(kind: str, one: FloatOperation) -> None:
     one.finish(one.add("Cast", [found], to=np_dtype_to_tensor_dtype(one.result_dtype())))
 
 
+def _convert_inequality(one: FloatOperation) -> None:
+    planes = one.is_planar([0, 1])
+    equal = one.add("Equal", one.operands([0, 1], planes=planes))
+    one.finish(one.add("Not", [equal]), planes=planes)
+
+
+def _convert_selection(one: FloatOperation) -> None:
+    """Convert SELECT or SELECT_V2; a condition of rank one in SELECT selects slices."""
+    if one.kind == "SELECT" and len(one.shape(0)) == 1 < len(one.result()):
+        shape = np.array([one.shape(0)[0]] + [1] * (len(one.result()) - 1), np.int64)
+        condition = one.add("Reshape", [one.natural(0), one.constant(shape)])
+        one.finish(one.add("Where", [condition, *one.operands([1, 2], planes=False)]))
+        return
+    planes = one.is_planar([0, 1, 2])
+    one.finish(one.add("Where", one.operands([0, 1, 2], planes=planes)), planes=planes)
+
+
+def _convert_branches(one: FloatOperation) -> None:
+    """Convert IF to the operators of both branches, and Where."""
+    branches = [
+        one.branch(number, CONVERTERS)
+        for number in (one.options.thenSubgraphIndex, one.options.elseSubgraphIndex)
+    ]
+    for number, names in enumerate(zip(*branches, strict=True)):
+        one.finish(one.add("Where", [one.natural(0), *names]), number=number)
+
+
 def _convert_fully_connected(one: FloatOperation) -> None:
     weights = one.parameter(1, "weights")
     name = one.natural(0)
@@ -342,6 +369,7 @@ CONVERTERS: Mapping[str, Convert] = {
             "RELU": "Relu", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "ELU": "Elu", "ABS": "Abs",
             "HARD_SWISH": "HardSwish", "NEG": "Neg", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt",
             "SIN": "Sin", "COS": "Cos", "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round",
+            "LOGICAL_NOT": "Not",
         }.items()
     },
     **{
@@ -349,6 +377,8 @@ CONVERTERS: Mapping[str, Convert] = {
         for kind, operator in {
             "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "POW": "Pow",
             "MAXIMUM": "Max", "MINIMUM": "Min", "PRELU": "PRelu",
+            "EQUAL": "Equal", "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual",
+            "LESS": "Less", "LESS_EQUAL": "LessOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or",
         }.items()
     },
     **{
@@ -394,6 +424,9 @@ CONVERTERS: Mapping[str, Convert] = {
     "GATHER": _convert_gather,
     "ARG_MAX": partial(_convert_search, "ArgMax"),
     "ARG_MIN": partial(_convert_search, "ArgMin"),
+    "NOT_EQUAL": _convert_inequality,
+    **dict.fromkeys(("SELECT", "SELECT_V2"), _convert_selection),
+    "IF": _convert_branches,
     "FULLY_CONNECTED": _convert_fully_connected,
     "BATCH_MATMUL": _convert_product,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from byoc.frontend.tflite.file import TfliteModel, read_tflite
-from byoc.frontend.tflite.float_graph import FloatGraph, FloatOperation, find_fixed
+from byoc.frontend.tflite.float_graph import FloatGraph, find_fixed
 from byoc.frontend.tflite.float_operators import CONVERTERS
 from byoc.runtimes import litert
 from byoc.runtimes.litert_process import LiteRTModel
@@ -91,19 +91,5 @@ def to_onnx(model: TfliteModel) -> ModelProto:
     operator without an ONNX form.
     """
     graph = FloatGraph(model)
-    unsupported = sorted(
-        {
-            operator.kind
-            for operator in model.operators
-            if not graph.is_fixed(operator) and operator.kind not in CONVERTERS
-        }
-    )
-    if unsupported:
-        raise InputError(
-            f"it is a float model, and {', '.join(unsupported)} cannot be converted to ONNX; "
-            "convert the model with full integer quantisation, or export it as ONNX"
-        )
-    for operator in model.operators:
-        if not graph.is_fixed(operator):
-            CONVERTERS[operator.kind](FloatOperation(graph, operator))
+    graph.convert(CONVERTERS)
     return graph.finish()

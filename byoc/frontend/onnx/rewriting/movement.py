@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, make_pass
-from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.frontend.onnx.rewriting.paddings import PadIntoConv, PadIntoPool
 from byoc.operators.registry import load_installed_families
-from byoc.runtimes.protobuf import attributes, bodies, copy_node, set_attributes
+from byoc.runtimes.protobuf import attributes, bodies, copy_node
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -447,96 +447,6 @@ class ClampBeforeChoice(Law):
         return *clamps, choice
 
 
-# Padding.
-
-
-class PadIntoConv(Law):
-    """`Conv(Pad(x))` = `Conv'(x)`: turn a Pad with zeros into padding of the Conv.
-
-    The Pad is around rows and columns. Holds in quantised models too if the Pad's result has the
-    quantisation of its operand. The Pad must have no other consumers.
-    """
-
-    name = "pad-into-conv"
-    roots = frozenset({"Conv"})
-    measure = "paddings"
-
-    def match(self, graph: GraphView, node: NodeProto) -> tuple[str, list[int]] | str | None:
-        """Return a Conv's operand without its Pad, and the sum of both paddings."""
-        reader = node
-        pad = graph.maker(node.input[0], "Pad", DEQUANTIZE)
-        if pad is not None and pad.op_type == DEQUANTIZE:
-            reader, pad = _find_requantisation(graph, pad, node)
-        if pad is None:
-            return None
-        margins = _zero_margins(graph, pad)
-        if margins is None:
-            return "it pads with other numbers than 0, or other axes"
-        if not graph.alone(pad.output[0], reader):
-            return "others read what is padded"
-        options = attributes(node)
-        if options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-            return "the Conv finds its padding itself"
-        own = options.get("pads", [0] * len(margins))
-        return pad.input[0], [a + b for a, b in zip(margins, own, strict=False)]
-
-    def apply(
-        self, graph: GraphView, node: NodeProto, found: tuple[str, list[int]]
-    ) -> Sequence[NodeProto]:
-        """Return a Conv with the padding of the removed Pad added to its own."""
-        conv = copy_node(node)
-        set_attributes(conv, "auto_pad", pads=found[1])
-        conv.input[0] = found[0]
-        return [conv]
-
-
-def _find_requantisation(
-    graph: GraphView, dequantize: NodeProto, node: NodeProto
-) -> tuple[NodeProto, NodeProto | None]:
-    """Return the QuantizeLinear before ``dequantize``, and the Pad before the QuantizeLinear.
-
-    Only ``node`` reads the result of ``dequantize``. The Pad is None if its operand has another
-    quantisation or a tensor between has other consumers.
-    """
-    quantize = graph.maker(dequantize.input[0], QUANTIZE)
-    pad = None if quantize is None else graph.maker(quantize.input[0], "Pad")
-    source = None if pad is None else graph.maker(pad.input[0], DEQUANTIZE)
-    if quantize is None or source is None or not graph.alone(dequantize.output[0], node):
-        return dequantize, None
-    scales = [[*each.input[1:3]] for each in (source, quantize, dequantize)]
-    if not graph.alone(quantize.output[0], dequantize) or min(map(len, scales)) < 2:
-        return quantize, None  # without a zero point, the element type may differ
-    alike = all(
-        graph.same_numbers(first, other)
-        for first, *others in zip(*scales, strict=True)
-        for other in others
-    )
-    return quantize, pad if alike else None
-
-
-def _zero_margins(graph: GraphView, pad: NodeProto) -> list[int] | None:
-    """Return the spatial padding of a Pad with zeros, begins of all axes before ends.
-
-    Returns None for Pads with other values or on other axes.
-    """
-    names = [*pad.input[1:], "", "", ""][:3]
-    if attributes(pad).get("mode", b"constant") != b"constant" or names[0] not in graph.constants:
-        return None
-    if names[2] or (
-        names[1] and (names[1] not in graph.constants or graph.constants[names[1]].any())
-    ):
-        return None
-    margins = [int(size) for size in graph.constants[names[0]]]
-    half = len(margins) // 2
-    if (
-        min(margins, default=-1) < 0
-        or len(margins) < 6
-        or any((*margins[:2], *margins[half : half + 2]))
-    ):
-        return None
-    return [*margins[2:half], *margins[half + 2 :]]
-
-
 # Common subexpressions.
 
 _NOT_SHARED = frozenset(
@@ -582,6 +492,7 @@ def _computation(graph: GraphView, node: NodeProto) -> Hashable:
 
 EXACT: tuple[Law, ...] = (
     PadIntoConv(),
+    PadIntoPool(),
     ClampBeforeChoice(),
     ComputeBeforeMoving(),
     ComposeMovement(),
@@ -593,5 +504,5 @@ Each reduces the first quantity in this list that it changes: paddings, choices 
 to each clamp, movements that copy, movements on the longest path to each element-wise operator,
 movements, nodes.
 """
-fold_pads = make_pass("fold_pads", EXACT[:1])
+fold_pads = make_pass("fold_pads", EXACT[:2])
 exact_laws = make_pass("exact_laws", EXACT)
