@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,8 +17,6 @@ from byoc.checking.fidelity import (
     compare_prepared,
     differ_by_ties,
     difference,
-    outputs_of,
-    resemblance,
     round_share,
     trial_feed,
 )
@@ -65,6 +63,7 @@ from byoc.frontend.tflite.importer import import_tflite
 from byoc.frontend.tflite.variables import remove_variables
 from byoc.graph import pair_state
 from byoc.operators.registry import annotate
+from byoc.options import Quantisation
 from byoc.package.package import (
     Calibration,
     Fidelity,
@@ -81,9 +80,12 @@ from byoc.quantisation.calibrate import (
     Pairs,
     default_feeds,
 )
+from byoc.quantisation.float_nodes import is_quantised_whole
 from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
-from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
+from byoc.quantisation.quantize import find_ranges, quantise_within
+from byoc.quantisation.resemblance import outputs_of, resemblance
 from byoc.quantisation.samples import CalibrationSamples
+from byoc.quantisation.search import quantise_by
 from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
@@ -107,10 +109,11 @@ class ConvertedModel(NamedTuple):
 
 
 class NamedSamples(NamedTuple):
-    """Calibration samples, and their source as text for reports."""
+    """Calibration samples, their source as text for reports, and the method of quantisation."""
 
-    samples: Iterable[Feeds]
-    origin: str
+    samples: Iterable[Feeds] | None
+    origin: str = ""
+    method: Quantisation = "minmax"
 
 
 def import_model(
@@ -158,9 +161,8 @@ def import_model(
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # Non-finite numbers are rejected where they are used; a warning would only repeat the message.
     with _advice(handed[0]), np.errstate(all="ignore"):
-        origin = calibration.origin if isinstance(calibration, NamedSamples) else ""
-        samples = calibration.samples if isinstance(calibration, NamedSamples) else calibration
-        sampling = _Sampling(samples, seed, origin, state, initial)
+        named = calibration if isinstance(calibration, NamedSamples) else NamedSamples(calibration)
+        sampling = _Sampling(*named, seed, state, initial)
         return _import_only(handed, name, shapes, sampling, progress, converted)
 
 
@@ -235,11 +237,12 @@ def _tell_sample(progress: Progress, name: str, total: int, count: int) -> None:
 
 
 class _Sampling(NamedTuple):
-    """Calibration samples, their seed and origin, and state by name, with its first values."""
+    """Fields of :class:`NamedSamples`, the seed of samples, and state by name with first values."""
 
     calibration: Iterable[Feeds] | None
-    seed: int
     origin: str
+    method: Quantisation
+    seed: int
     state: Pairs
     initial: Feeds
 
@@ -253,7 +256,7 @@ def _import_only(
     converted: ConvertedModel | None,
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
-    calibration, seed, origin, given_state, initial = sampling
+    calibration, origin, method, seed, given_state, initial = sampling
     file = handed.pop()
     widened = widen(file)
     check_operators(widened)
@@ -267,7 +270,7 @@ def _import_only(
         partial(_tell_sample, progress, name, _count_samples(calibration)),
         drawn=feeds is None,
     )
-    drawn = Calibration(0, calibration is None, origin)
+    drawn = Calibration(0, calibration is None, origin, method=method)
     with assign_blame(file, shapes, seed):
         if facts["made_static"]:
             given = apply(passes(model, shapes), model)
@@ -280,6 +283,7 @@ def _import_only(
         samples.find_state(prepared, given_state, initial)
         carried = samples.state, samples.initial
         if is_quantised(prepared):
+            _refuse_method(name, method)
             found = _import_quantised(file, model, prepared, steps, seed, facts)
             if facts["widened"]:
                 found = _choose_precision(file, found, shapes, seed, facts)
@@ -296,14 +300,22 @@ def _import_only(
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
-    quantised = quantise_within(
-        handed.pop(), ranges, on_grids=on_file.weights > 0, state=samples.state
-    )
-    quantised = select_integers(quantise_tables(quantised))
+    on_grids = on_file.weights > 0
+    made = quantise_by(method, handed, ranges, samples, exact, on_grids, progress)
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
-        facts |= _measure(exact, quantised, samples, drawn, on_file)
-    return package_of(quantised, name, replace(fidelity, **facts), *carried)
+        drawn = replace(drawn, trials=made.trials, lossy=made.noise or {})
+        facts |= _measure(exact, made.model, samples, drawn, on_file)
+    return package_of(made.model, name, replace(fidelity, **facts), *carried, made.in_float)
+
+
+def _refuse_method(name: str, method: Quantisation) -> None:
+    """Raise InputError for a method other than ``minmax`` if a model is quantised already."""
+    if method != "minmax":
+        raise InputError(
+            f"{name}: --quantise {method} is for float models, and parts of this one are quantised "
+            "already; leave --quantise out"
+        )
 
 
 def _first_facts(model: ModelProto, opened: Iterable[str], widened: bool) -> dict[str, Any]:
@@ -542,24 +554,33 @@ def _check_integer_model(file: ModelProto, model: ModelProto, seed: int) -> _Che
     return None
 
 
+LEFT_FLOAT = "it works on a tensor that loses too much accuracy in int8 (--quantise auto)"
+"""Remark on a node that the search for the most accurate quantisation leaves in float."""
+
+
 def package_of(
     model: ModelProto,
     source: str,
     fidelity: Fidelity | None = None,
     state: Pairs = NO_STATE,
     initial: Feeds = NO_FEEDS,
+    in_float: Collection[str] = (),
 ) -> Package:
     """Build the package of a quantised, prepared model.
 
     ``source`` is its name in reports, ``state`` has outputs by the input whose next value they are,
-    and ``initial`` the first values of inputs, where they are not zeros. The result is
-    deterministic.
+    and ``initial`` the first values of inputs, where they are not zeros. The nodes named
+    ``in_float`` were not quantised on purpose. The result is deterministic.
     """
     graph = import_graph(model)
     quantised = fidelity is None or fidelity.integer is not None
     kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)
     pairs = tuple(pair_state(graph, *pair, initial.get(pair[0])) for pair in state.items())
-    graph = replace(graph, nodes=kept.explain(graph.nodes), state=pairs)
+    nodes = (
+        replace(node, remark=LEFT_FLOAT) if node.name in in_float and not node.integer else node
+        for node in kept.explain(graph.nodes)
+    )
+    graph = replace(graph, nodes=tuple(nodes), state=pairs)
     embedded, rewritten = integer_clamps(model, graph)
     return build_package(
         graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity

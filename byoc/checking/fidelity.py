@@ -15,7 +15,7 @@ bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -68,9 +68,6 @@ _BLOCK = 1 << 20
 """Number of elements compared at once, in float64."""
 AT_A_TIME = 1 << 27
 """Bytes of one model's tensors that are compared at a time; for more, both models run again."""
-
-MOST_DECIBELS = 200.0
-"""Ratio reported for an output without any noise."""
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -341,80 +338,6 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
     """Return the first random inputs that calibration draws; the model must have static shapes."""
     return next(default_feeds(model, seed))
-
-
-def outputs_of(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
-    """Return the outputs of a float model for each of ``feeds``."""
-    names = [value.name for value in model.graph.output]
-    session = OnnxRuntimeSession(model, optimised=False)
-    return [session.run(names, feed) for feed in _inputs_only(model, feeds)]
-
-
-def _inputs_only(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
-    return [{value.name: feed[value.name] for value in model.graph.input} for feed in feeds]
-
-
-def resemblance(
-    outputs: Sequence[Tensors], integer_model: ModelProto, feeds: Iterable[Tensors]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Compare a quantised model with the float model's ``outputs`` on the same ``feeds``.
-
-    Returns two mappings by output name. The first is the signal-to-noise ratio of every float
-    output over all feeds, in decibels. The second is for outputs with class scores, one row per
-    sample: the share of rows in which both have their first maximum at the same position.
-    """
-    names = list(outputs[0])
-    given = _inputs_only(integer_model, feeds)
-    integer = OnnxRuntimeSession(integer_model, quick=True)
-    signals = dict.fromkeys(names, 0.0)
-    errors = dict.fromkeys(names, 0.0)
-    equal: dict[str, list[NDArray[np.bool_]]] = {}
-    levels: dict[str, float] = {}
-    for wanted, feed in zip(outputs, given, strict=True):
-        found = integer.run(names, feed)
-        for name in (name for name in names if wanted[name].dtype == np.float32):
-            signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())
-            errors[name] += _error(wanted[name], found[name])
-            levels[name] = _decibels(signals[name], errors[name])
-            if _has_class_scores(wanted[name]):
-                rows = (
-                    array.reshape(array.shape[:2]).argmax(1)
-                    for array in (wanted[name], found[name])
-                )
-                equal.setdefault(name, []).append(np.equal(*rows))
-    return levels, {name: float(np.concatenate(rows).mean()) for name, rows in equal.items()}
-
-
-def _has_class_scores(array: NDArray[Any]) -> bool:
-    """Return True if an output has one row of scores per sample.
-
-    Further dimensions of size 1 are ignored.
-    """
-    return (
-        array.ndim >= 2 and array.shape[1] > 1 and 0 < array.size == array.shape[0] * array.shape[1]
-    )
-
-
-def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the sum of squared differences between two outputs.
-
-    If a data-dependent output has another shape, the result is the signal's own sum of squares.
-    """
-    differs = (
-        signal.astype(np.float64) - found
-        if signal.shape == found.shape
-        else signal.astype(np.float64)
-    )
-    return float(np.square(differs).sum())
-
-
-def _decibels(power: float, error: float) -> float:
-    if not np.isfinite((power, error)).all():
-        return -MOST_DECIBELS
-    if not error:
-        return MOST_DECIBELS
-    ratio = max(power / error, 10 ** (-MOST_DECIBELS / 10))
-    return round(min(10 * float(np.log10(ratio)), MOST_DECIBELS), 1)
 
 
 def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:

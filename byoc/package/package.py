@@ -66,6 +66,29 @@ class QuantisedTensors:
 
 
 @dataclass(frozen=True)
+class QuantisationTrial:
+    """A way to quantise a float model, judged on held-out samples.
+
+    ``decibels`` is the signal-to-noise ratio of the worst output, ``agreement`` the least share of
+    equal classes. ``in_float`` counts the operators left in float. The package has the ``chosen``
+    one.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN
+
+    method: Annotated[str, Field(max_length=1 << 8)]
+    decibels: float
+    agreement: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    in_float: Count = 0
+    chosen: bool = False
+
+    def __str__(self) -> str:
+        classes = "" if self.agreement is None else f", same top-1 in {self.agreement:.1%}"
+        kept = f", {self.in_float} operators in float" if self.in_float else ""
+        return f"{self.method}: {self.decibels:.1f} dB{classes}{kept}{' (chosen)' * self.chosen}"
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Samples from which the quantiser computed the scales.
 
@@ -73,6 +96,8 @@ class Calibration:
     class scores, the share of the first samples on which int8 and float choose the same class.
     ``given`` counts the tensors that the file quantises, ``added`` those that the importer
     quantised in addition. No samples were used if the file quantises all of them.
+    ``trials`` are the ways to quantise that were compared, in order. ``lossy`` are the activations
+    that lose the most: the signal-to-noise ratio in decibels if int8 rounds only this activation.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -83,6 +108,15 @@ class Calibration:
     agreement: Mapping[str, Annotated[float, Field(ge=0.0, le=1.0)]] = field(default_factory=dict)
     given: QuantisedTensors | None = None
     added: QuantisedTensors | None = None
+    method: Annotated[str, Field(max_length=1 << 8)] = "minmax"
+    trials: tuple[QuantisationTrial, ...] = ()
+    lossy: Mapping[str, float] = field(default_factory=dict)
+
+    def list_trials(self) -> list[str]:
+        """Return a line for each trial, and one for the activations that lose the most."""
+        worst = [f"{name} {level:.1f} dB" for name, level in list(self.lossy.items())[:3]]
+        alone = [f"alone in int8: {', '.join(worst)}"] if worst else []
+        return [*map(str, self.trials), *alone]
 
 
 @dataclass(frozen=True)

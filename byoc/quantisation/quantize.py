@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 from onnx.helper import make_node
 
-from byoc.frontend.onnx.closures import Closure, float_closures
-from byoc.frontend.onnx.reading import build_view, list_captured_names, read_node
-from byoc.frontend.onnx.rewriting.shapes import tensor_types
+from byoc.frontend.onnx.reading import list_captured_names, read_node
 from byoc.operators.forms import Form
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.operator import Operator
@@ -34,6 +32,7 @@ from byoc.quantisation.calibrate import (
     share_ranges,
     useful_limits,
 )
+from byoc.quantisation.float_nodes import find_quantised_closures, list_float_nodes
 from byoc.quantisation.grids import find_step
 from byoc.runtimes.protobuf import (
     ConstantArrays,
@@ -45,7 +44,6 @@ from byoc.runtimes.protobuf import (
     names_of,
     remove_initializers,
     sort_nodes_in_waves,
-    types_of,
     use_counts,
 )
 from isa.numerics import steps
@@ -101,19 +99,18 @@ def quantise_within(
     given: Mapping[str, GivenScale] | None = None,
     on_grids: bool = False,
     state: Pairs = NO_STATE,
+    writer: Callable[..., BoundaryWriter] | None = None,
 ) -> ModelProto:
     """Quantise a model with known ranges, the second half of :func:`quantise`.
 
     Tensors in ``given`` keep those scales, and ``state`` inputs have the scales of their outputs.
     With ``on_grids``, constants that are multiples of a step, because they were integers in the
-    file, keep that step. The function releases ``model`` early, which can free its memory.
+    file, keep that step. ``writer`` replaces :class:`BoundaryWriter`. The function releases
+    ``model`` early, which can free its memory.
     """
     if not has_floats(model):
         return copy_model(model)
-    model = _clip_constants(model, ranges)
-    plan = _Plan(model, ranges, given or {})
-    plan.share_state(state)
-    return _Boundaries(model, plan, on_grids).write_model()
+    return (writer or BoundaryWriter)(model, ranges, given or {}, on_grids, state).write_model()
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,14 @@ class Scaling:
 class _Plan:
     """Quantisation plan of a float model's tensors, made in one pass in execution order."""
 
-    def __init__(self, model: ModelProto, ranges: Ranges, given: Mapping[str, GivenScale]) -> None:
+    def __init__(
+        self,
+        model: ModelProto,
+        ranges: Ranges,
+        given: Mapping[str, GivenScale],
+        in_float: Collection[str] = (),
+        wide: Collection[str] = (),
+    ) -> None:
         graph = model.graph
         self.ranges = dict(ranges)
         self.given = given
@@ -148,9 +152,19 @@ class _Plan:
             n for node in graph.node for n in list_captured_names(node)
         }
         self._readers = Counter(name for node in graph.node for name in node.input)
-        closures = _find_quantised_closures(model)
+        kept = {name for node in graph.node if node.name in in_float for name in node.output}
+        self.in_float = in_float
+        self.wide = wide
+        self.real = {*kept, *wide, *self.inputs}
+        """Tensors that exist in float, for nodes in float to read."""
+        closures = [
+            closure
+            for closure in find_quantised_closures(model)
+            if kept.isdisjoint(node.outputs[0] for node in closure.nodes)
+        ]
         inside = {node.outputs[0] for closure in closures for node in closure.nodes}
-        stay_float = set(_float_nodes(model, {closure.result for closure in closures}))
+        closed = {closure.result for closure in closures}
+        stay_float = {*list_float_nodes(model, closed), *in_float}
         for closure in closures:
             self._mark(closure.result, *([closure.source] if closure.source in self.inputs else []))
         for node in graph.node:
@@ -181,7 +195,7 @@ class _Plan:
                 if name in self.constants:
                     self.scalings[node.name, position] = Scaling(symmetric=False)
             self._mark(*data)
-        self._mark(*node.output)
+        self._mark(*(name for name in node.output if name not in self.wide))
         if form.ranges == "first" and result in self.roots and node.input[0] in self.roots:
             self.roots[result] = self.roots[node.input[0]]
 
@@ -228,14 +242,26 @@ class _Parameters:
     names: tuple[str, str] | None = None
 
 
-class _Boundaries:
-    """Writer of the quantised model that a plan describes.
+class BoundaryWriter:
+    """Writer of a quantised model.
 
-    Every new tensor and node gets a name that the model does not use.
+    Every new tensor and node gets a name that the model does not use. The nodes named ``in_float``
+    stay float. Consumers that are quantised use the tensors ``wide`` in int8; others in float.
     """
 
-    def __init__(self, model: ModelProto, plan: _Plan, on_grids: bool) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        model: ModelProto,
+        ranges: Ranges,
+        given: Mapping[str, GivenScale],
+        on_grids: bool,
+        state: Pairs,
+        in_float: Collection[str] = (),
+        wide: Collection[str] = (),
+    ) -> None:
+        model = _clip_constants(model, ranges, in_float)
+        self._plan = plan = _Plan(model, ranges, given, in_float, wide)
+        plan.share_state(state)
         self._given = model
         self._model = remove_initializers(model)
         self._graph = self._model.graph
@@ -245,6 +271,7 @@ class _Boundaries:
         }
         self._node_names = {node.name for node in nodes}
         self._nodes: list[NodeProto] = []
+        self._integers: dict[str, str] = {}
         # dequantised tensor that consumers of a quantised tensor read
         self._real: dict[str, str] = {}
         self._constants: dict[tuple[str, Scaling], str] = {}
@@ -286,6 +313,7 @@ class _Boundaries:
     def _write(self, node: NodeProto) -> None:
         """Write a node that reads dequantised tensors, and quantise its results."""
         operands = list(node.input)
+        exact = self._plan.real if node.name in self._plan.in_float else ()
         for position, name in enumerate(operands):
             scaling = self._plan.scalings.get((node.name, position))
             if scaling is not None:
@@ -293,7 +321,7 @@ class _Boundaries:
             elif position == BIAS and node.name in self._plan.biases:
                 node.input[position] = self._bias(name, self._product_scale(node, operands))
             else:
-                node.input[position] = self._real.get(name, name)
+                node.input[position] = name if name in exact else self._real.get(name, name)
         results = []
         for position, name in enumerate(node.output):
             while name in self._plan.absorbed:
@@ -316,7 +344,7 @@ class _Boundaries:
         """
         parameters = self._tensors[root := self._plan.roots[name]]
         scale, zero_point = self._write_parameters(parameters, root)
-        steps_name = self._name(f"{name}_QuantizeLinear_Output")
+        self._integers[name] = steps_name = self._name(f"{name}_QuantizeLinear_Output")
         self._real[name] = name if source != name else self._name(f"{name}_DequantizeLinear_Output")
         self._add(QUANTIZE, name, [source, scale, zero_point], steps_name)
         self._add(DEQUANTIZE, name, [steps_name, scale, zero_point], self._real[name])
@@ -326,7 +354,7 @@ class _Boundaries:
             parameters = self._weights[name, scaling]
             array = self._plan.constants[name]
             scale, zero_point = (
-                _broadcast_along(part, array, scaling.axis)
+                broadcast_along(part, array, scaling.axis)
                 for part in (parameters.scale, parameters.zero_point)
             )
             integers = steps(array, scale, zero_point, np.int8)
@@ -448,7 +476,7 @@ def _make_parameters(
     return _Parameters(exact.astype(np.float32), zero_point.astype(np.int8))
 
 
-def _broadcast_along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:
+def broadcast_along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:
     """Reshape one value per position of ``axis`` so that it broadcasts against ``array``."""
     return (
         values
@@ -480,13 +508,13 @@ def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]
 # Float nodes.
 
 
-def _clip_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
+def _clip_constants(model: ModelProto, ranges: Ranges, in_float: Collection[str]) -> ModelProto:
     """Clip constant operands to the limits beyond which they do not change the result.
 
     Constants of nodes that stay float are not clipped, because no quantisation clips their results.
     """
     constants = ConstantArrays(model.graph, is_float32)
-    float_nodes = set(_float_nodes(model, ()))
+    float_nodes = {*list_float_nodes(model, ()), *in_float}
     cut: dict[tuple[int, int], NDArray[np.float32]] = {}
     for index, node in enumerate(model.graph.node):
         for position, limits in (
@@ -508,93 +536,3 @@ def _clip_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
         name = make_unused_name(f"{node.output[0]}_within{position}", taken)
         node.input[position] = add_tensor(result.graph, name, array)
     return result
-
-
-def _find_quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
-    """Return the closures that start at a quantised tensor, an input, or another closure's end."""
-    found = float_closures(build_view(model, *tensor_types(model)))
-    results = set(found)
-    while True:
-        stay_float = set(_float_nodes(model, results))
-        known = {value.name for value in model.graph.input} | results
-        for node in model.graph.node:
-            if _is_quantised_operator(node) and node.name not in stay_float:
-                known.update(node.output)
-        kept = {name for name in results if found[name].source in known}
-        if kept == results:
-            return tuple(closure for name, closure in found.items() if name in kept)
-        results = kept
-
-
-def is_quantised_whole(model: ModelProto) -> bool:
-    """Return True if the quantiser leaves no node of a model in float."""
-    kinds = types_of(model.graph)
-    quantised = TensorProto.FLOAT, TensorProto.BOOL
-    closures = [
-        closure
-        for closure in _find_quantised_closures(model)
-        if kinds.get(closure.result) in quantised
-    ]
-    inside = {node.outputs[0] for closure in closures for node in closure.nodes}
-    stay_float = set(_float_nodes(model, {closure.result for closure in closures}))
-    others = (node for node in model.graph.node if node.output[0] not in inside)
-    return all(_is_quantised_operator(node) and node.name not in stay_float for node in others)
-
-
-def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
-    """Return the names of nodes that the quantiser leaves in float.
-
-    These are nodes whose family requires it, nodes that only pass on results of float operators,
-    and nodes with an empty tensor, which no instruction supports. ``closed`` are results of
-    closures, which are quantised.
-    """
-    constants = ConstantArrays(model.graph, lambda tensor: True)
-    producers = {
-        output: node for node in model.graph.node for output in node.output if output not in closed
-    }
-    empty = {tensor.name for tensor in model.graph.initializer if 0 in tensor.dims} | {
-        value.name
-        for value in (*model.graph.value_info, *model.graph.output)
-        if any(
-            dim.HasField("dim_value") and not dim.dim_value
-            for dim in value.type.tensor_type.shape.dim
-        )
-    }
-    return [
-        node.name
-        for node in model.graph.node
-        if _must_stay_float(node, constants, producers) or not empty.isdisjoint(_data(node))
-    ]
-
-
-def _data(node: NodeProto) -> list[str]:
-    """Return the names of a node's results and data operands, without parameter operands."""
-    found = load_installed_families().forms.get(node.op_type)
-    return [
-        *node.output,
-        *node.input[: None if found is None else 2 if found[1].weights else found[1].operands],
-    ]
-
-
-def _must_stay_float(
-    node: NodeProto, constants: ConstantArrays, producers: Mapping[str, NodeProto]
-) -> bool:
-    forms = load_installed_families().forms
-    if node.op_type not in forms:
-        return False
-    if all(name in constants for name in node.input if name):
-        return True
-    family, form = forms[node.op_type]
-    if form.passive:
-        if form.operands == 1 and node.input[0] in constants:
-            # rows of a constant table by run-time indices: no quantised tensor passes through
-            return True
-        made_by = [producers.get(name) for name in node.input if name not in constants]
-        if all(maker is not None and not _is_quantised_operator(maker) for maker in made_by):
-            return True
-    return family.must_stay_float(read_node(node, node.name), constants)
-
-
-def _is_quantised_operator(node: NodeProto) -> bool:
-    found = load_installed_families().forms.get(node.op_type)
-    return found is not None and found[1].quantise

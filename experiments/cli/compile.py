@@ -52,6 +52,8 @@ def compile(given: Given, output: options.Output = None) -> None:
         from experiments.report.tables import calibration_line
 
         say(calibration_line(fidelity.calibration))
+        for line in fidelity.calibration.list_trials():
+            say(line)
     _warn(network.package)
     say(
         f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 "

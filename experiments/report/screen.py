@@ -32,7 +32,7 @@ LONGEST_TEXT = 120
 LONGEST_LIMIT = 185
 """The same for the sentence about the limiter, which takes at most three lines."""
 _CORRECT = ("check", "hardware", "batch")
-_SAMPLES = ("calibration", "accuracy")
+_SAMPLES = ("calibration", "quantised", "accuracy")
 _SPEED = ("cycles", "MACs")
 WEIGHTS = {
     "trained": "trained",

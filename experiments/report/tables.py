@@ -330,6 +330,8 @@ def _check_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "rewrites", f"applied {', '.join(counted)}"
     if report.fidelity is not None and report.fidelity.calibration is not None:
         yield "calibration", calibration_line(report.fidelity.calibration)
+        for line in report.fidelity.calibration.list_trials():
+            yield "quantised", line
 
 
 def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:

@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from byoc.options import DEFAULTS, CompileOptions
+from byoc.options import DEFAULTS, CompileOptions, Quantisation
 from experiments.running.declared import list_declared, list_given_options, option, same
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -109,9 +109,9 @@ class Given(NetworkChoice):
     ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``state`` names outputs by
     the input whose next value they are, ``cpu`` keeps nodes on the CPU (:func:`keep_on_cpu`).
     ``calibration`` are the samples that quantise a float model: a .npz file, arrays with samples
-    along the first axis, or samples one by one. ``seed`` is the seed of all random numbers.
-    ``cache`` allows import to keep the package of a file in the user's cache folder for later runs;
-    no figure depends on it.
+    along the first axis, or samples one by one; ``quantise`` is the method. ``seed`` is the seed of
+    all random numbers. ``cache`` allows import to keep the package of a file in the user's cache
+    folder for later runs; no figure depends on it.
     """
 
     calibration: Samples | None = field(
@@ -122,6 +122,17 @@ class Given(NetworkChoice):
             "samples along an extra first axis.",
             Path,
             metavar="FILE.npz",
+            settled="is quantised already",
+        ),
+    )
+    quantise: Quantisation | None = field(
+        default=None,
+        metadata=_network(
+            "--quantise",
+            "Choose how a float model is quantised (docs/inputs.md); auto compares all methods and "
+            "keeps tensors in float if none is accurate enough. Default: minmax.",
+            get_args(Quantisation),
+            table=Quantisation,
             settled="is quantised already",
         ),
     )

@@ -211,6 +211,7 @@ def _build(
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
     whole = set_batch(source, shapes)
     samples = _samples(source, builtin, whole, given)
+    origin = "" if samples is None else _origin(given.calibration)
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, whole) if wanted and not _has_fixed_scales(source) else None
@@ -221,7 +222,7 @@ def _build(
         name,
         shapes=shapes,
         state=given.state or {},
-        calibration=None if samples is None else NamedSamples(samples, _origin(given.calibration)),
+        calibration=NamedSamples(samples, origin, given.quantise or "minmax"),
         seed=given.seed,
         progress=progress,
     )

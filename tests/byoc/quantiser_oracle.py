@@ -24,6 +24,7 @@ from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import load_installed_families
 from byoc.quantisation import quantize
 from byoc.quantisation.calibrate import Ranges, has_floats
+from byoc.quantisation.float_nodes import find_quantised_closures, list_float_nodes
 from byoc.runtimes.protobuf import copy_model
 from experiments.models import MODELS
 
@@ -89,8 +90,8 @@ def described(model: ModelProto) -> dict[str, tuple[Step, ...]]:
 def _instructed(model: ModelProto, ranges: Ranges) -> QDQQuantizer:
     """ONNX Runtime's quantiser, told what to quantise."""
     forms = load_installed_families().forms
-    closures = quantize._find_quantised_closures(model)
-    stay_float = quantize._float_nodes(model, {closure.result for closure in closures})
+    closures = find_quantised_closures(model)
+    stay_float = list_float_nodes(model, {closure.result for closure in closures})
     makers = {output: node for node in model.graph.node for output in node.output}
     stay_float += [makers[node.outputs[0]].name for closure in closures for node in closure.nodes]
     bordered = [
@@ -125,7 +126,7 @@ def _has_parameters(node: NodeProto) -> bool:
 
 
 def _quantizer(model: ModelProto, ranges: Ranges, stay_float: list[str]) -> QDQQuantizer:
-    source = copy_model(quantize._clip_constants(model, ranges))
+    source = copy_model(quantize._clip_constants(model, ranges, ()))
     # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model
     # shows.
     outputs = {value.name for value in model.graph.output}

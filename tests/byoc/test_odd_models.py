@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from byoc.checking.fidelity import outputs_of, resemblance
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
 from byoc.package.package import load_package, save_package
+from byoc.quantisation.resemblance import outputs_of, resemblance
 from experiments.report.schema import RunReport
 from experiments.running.inference import run
 from isa.errors import InputError

@@ -53,6 +53,7 @@ RIGHT: dict[str, Sequence[Any]] = {
     "calibration": ({"x": np.stack([_IMAGE])}, "samples.npz", {"x": _IMAGE}, {}, [],
                     [{"x": _IMAGE}], [_IMAGE, _IMAGE], iter([{"x": _IMAGE}]), [{}], [{"y": _IMAGE}],
                     {"x": np.zeros((0, 1, 3, 8, 8), "f4")}, "none.npz"),
+    "quantise": ("auto", "minmax", "mse", "percentile", "x", ""),
     "accuracy": ("samples.npz", "x.npz", "none", "tiny.onnx"),
     "seed": (0, 1, 7, np.int64(3), -1, 2**31, 2**64, 2**70),
     "timeline": ("t.json", Path("t.json"), "x.txt", "none/t.json", "tiny.onnx", "."),
@@ -97,12 +98,13 @@ CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "run": ({"model": "tiny.onnx"}, (
         "preset", "settings", "isa", "memory_mode", "options", "host", "inputs", "shapes", "fixed",
         "cpu",
-        "calibration", "accuracy", "seed", "timeline", "cost", "progress", "cache", "schedule",
+        "calibration", "quantise", "accuracy", "seed", "timeline", "cost", "progress", "cache",
+        "schedule",
         "grouped", "strict",
         "integer_io", "emulate_depthwise", "engine",
     )),
     "import_model": ({"model": "tiny.onnx"},
-                     ("shapes", "fixed", "cpu", "calibration", "seed", "cache")),
+                     ("shapes", "fixed", "cpu", "calibration", "quantise", "seed", "cache")),
     "tune": ({"model": "tiny.onnx", "measurements": 2, "learn": False, "log": "new.jsonl"}, (
         "preset", "settings", "isa", "measurements", "log", "search_seed", "learn", "donors",
         "seed", "report", "stage",
