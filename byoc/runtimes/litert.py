@@ -32,6 +32,7 @@ _OPTIONS = {
     "REDUCE_MAX": "Reducer",
     "REDUCE_MIN": "Reducer",
     "PADV2": "PadV2",
+    "SVDF": "SVDF",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
 }
 """Options tables whose names do not derive from the operator's.

@@ -349,9 +349,8 @@ def network_batch(
     state = network.package.graph.initial_state
     if steps is not None and not state:
         raise InputError(
-            f"{network.name}: it has no state that passes between inferences (that of a fused LSTM "
-            "or SVDF restarts with each); name inputs and outputs that are state with --state "
-            "INPUT=OUTPUT, or leave --steps out"
+            f"{network.name}: it has no state that passes between inferences; name inputs and "
+            "outputs that are state with --state INPUT=OUTPUT, or leave --steps out"
         )
     if steps is not None:
         nbytes = steps * sum(array.nbytes for array in state.values())

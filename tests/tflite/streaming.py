@@ -1,4 +1,4 @@
-"""Streaming wake words of five kinds, with variables as TensorFlow Lite's converter writes them.
+"""Streaming wake words of seven kinds, with variables as TensorFlow Lite's converter writes them.
 
 Each network is built with its state as inputs and outputs; :func:`with_variables` then replaces
 these by variables and the subgraph that initialises them.
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.runtimes import litert
+from tests.e2e.tflite_networks import Maker
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 INPUT = Quantisation(0.1, -128)
@@ -188,8 +189,40 @@ def pooled() -> bytes:
     return net.score(net.ring(mean, 3))
 
 
+def filtered() -> bytes:
+    """An SVDF of rank 2 after a ring: its own state is in int16, in the operator."""
+    net = Network("filtered", 6)
+    build = net.builder
+    x = net.conv(net.ring(net.features(), 4), 12)
+    x = build.operator("RESHAPE", [x, net.numbers(1, 12)], x.quantisation)
+    time = net.random.integers(-32767, 32768, (16, 5)).astype(np.int16)
+    units = Quantisation(1 / 512)
+    operands = [
+        x,
+        build.constant("w", net.random.integers(-127, 128, (16, 12)).astype(np.int8),
+                       Quantisation(0.01)),
+        build.constant("time", time, Quantisation(2.0**-15)),
+        build.constant("b", net.random.integers(-500, 500, 8).astype(np.int32),
+                       Quantisation(2.0**-24)),
+        build.variable("frames", (1, 16 * 5), units, np.int16),
+    ]  # fmt: skip
+    options = {"rank": 2, "fused_activation_function": "RELU"}
+    return net.score(build.operator("SVDF", operands, Quantisation(0.05, -100), **options))
+
+
+def gated() -> bytes:
+    """A fused LSTM, whose two states are in the operator."""
+    maker = Maker("gated", 7)
+    net = Network("gated", 7)
+    maker.builder = net.builder
+    x = net.conv(net.ring(net.features(), 4), 16)
+    x = net.builder.operator("RESHAPE", [x, net.numbers(1, 1, 16)], x.quantisation)
+    return net.score(maker.lstm(x, 12))
+
+
 KINDS: dict[str, Callable[[], bytes]] = {
-    one.__name__: one for one in (convolutional, separable, residual, recurrent, pooled)
+    one.__name__: one
+    for one in (convolutional, separable, residual, recurrent, pooled, filtered, gated)
 }
 
 

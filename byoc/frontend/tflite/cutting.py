@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from byoc.frontend.tflite.file import TfliteModel
+from byoc.frontend.tflite.file import TfliteModel, TFLiteTensor
 from byoc.frontend.tflite.variables import rewrite_model, select_operators
 from byoc.graph import Graph, Value
 from byoc.runtimes import litert
@@ -115,9 +116,13 @@ def read_initial_values(model: TfliteModel) -> dict[int, NDArray[Any]]:
     """Return the values of the variables before the first inference, by tensor index.
 
     LiteRT runs only the initialisation of the user's file. Raises InputError for a variable that it
-    leaves without a value.
+    leaves without a value. State inside an operator begins with zeros.
     """
-    numbers = [one.before for one in model.variables]
+    inside = {one.before: model.tensors[one.inside] for one in model.variables if one.inside >= 0}
+    zeros = {number: _zeros(tensor) for number, tensor in inside.items()}
+    numbers = [one.before for one in model.variables if one.inside < 0]
+    if not numbers:
+        return zeros
     chosen = [
         number
         for number, operator in enumerate(model.file.operators)
@@ -125,7 +130,14 @@ def read_initial_values(model: TfliteModel) -> dict[int, NDArray[Any]]:
         or (operator.kind == "READ_VARIABLE" and operator.outputs[0] in numbers)
     ]
     content = rewrite_model(model.file.content, chosen, (), numbers, {})
-    return get_session(content, "the initial values of the variables").run({}, numbers)
+    return zeros | get_session(content, "the initial values of the variables").run({}, numbers)
+
+
+def _zeros(tensor: TFLiteTensor) -> NDArray[Any]:
+    """Return the steps that stand for zeros, as LiteRT writes them: only int8 has a zero point."""
+    shift = tensor.quantization if tensor.dtype == "int8" else None
+    zero = 0 if shift is None else int(np.ravel(shift.zero_point)[0])
+    return np.full(tensor.shape, zero, tensor.dtype)
 
 
 class LitertFile:

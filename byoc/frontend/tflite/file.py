@@ -97,12 +97,14 @@ class TFLiteVariable:
     """Variable that a model reads before it assigns it.
 
     ``before`` and ``after`` are the tensors with its value at the start and at the end of an
-    inference, by index. They are equal if the model does not assign the variable.
+    inference, by index. They are equal if the model does not assign the variable. ``inside`` is the
+    tensor of a state that an operator reads and writes itself.
     """
 
     name: str
     before: int
     after: int
+    inside: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -451,14 +453,12 @@ def _array(
 def _check_order(model: TfliteModel) -> None:
     """Check that every tensor exists, has one producer at most, and is produced before it is read.
 
-    Constants, inputs and states have no producer.
+    Constants and inputs have no producer. An operator may write a state once.
     """
     count = len(model.tensors)
-    given = {
-        *model.inputs,
-        *(n for n, tensor in enumerate(model.tensors) if tensor.constant or tensor.variable),
-    }
-    known = set(given)
+    constants = (n for n, tensor in enumerate(model.tensors) if tensor.constant)
+    states = {n for n, tensor in enumerate(model.tensors) if tensor.variable}
+    known = {*model.inputs, *constants, *states}
     for where in (model.inputs, model.outputs):
         for number in where:
             _check_number(number, count, "the subgraph")
@@ -479,11 +479,12 @@ def _check_order(model: TfliteModel) -> None:
                 )
         for number in operator.outputs:
             _check_number(number, count, operator.name)
-            if number in known:
+            if number in known and number not in states:
                 raise InputError(
                     f"{operator.name} makes '{model.tensors[number].name}', which is there already"
                 )
             known.add(number)
+            states.discard(number)
     for number in model.outputs:
         if number not in known:
             raise InputError(f"output '{model.tensors[number].name}' is made by nothing")

@@ -8,6 +8,7 @@ and shapes are transposed here, so the network has the same cycles as its NCHW v
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -227,6 +228,7 @@ _SEARCHES = frozenset({"ARG_MAX", "ARG_MIN"})
 _INT8_ALONE = frozenset({"AVERAGE_POOL_2D", "MEAN", "SOFTMAX", "RESIZE_BILINEAR"})
 """Operators whose uint8 kernels round differently from the int8 kernels."""
 REASONS = {
+    "SVDF": "its state and its time weights are int16",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "its state and its gates are int16",
     "DIV": "LiteRT has it in float only",
     "LOG_SOFTMAX": "its rule is LiteRT's own",
@@ -344,6 +346,15 @@ class _TFLiteBuilder:
         _check_shapes(model, get_session(content).shapes)
         self._delegated = _find_delegated(model, content)
         self._closures, self._absorbed = find_closures(model)
+        self._states = {one.inside: one for one in model.variables if one.inside >= 0}
+        # the operator of a state also runs the copies of it
+        ends = [(one.before, one.inside, one.after) for one in self._states.values()]
+        copies = {((old,), (new,)) for one in ends for old, new in pairwise(one)}
+        self._absorbed |= {
+            number
+            for number, operator in enumerate(model.operators)
+            if (operator.inputs, operator.outputs) in copies
+        }
 
     def graph(self) -> Graph:
         model = self._model
@@ -480,7 +491,9 @@ class _TFLiteBuilder:
             for n in operator.inputs
             if n >= 0 and not (tensors[n].constant or tensors[n].variable)
         )
-        inputs = dict.fromkeys(computed)
+        states = [self._states[n] for n in operator.inputs if n in self._states]
+        inputs = dict.fromkeys((*computed, *(one.before for one in states)))
+        outputs = (*operator.outputs, *(one.after for one in states))
         computed_shape = operator.kind in _SHAPED and any(
             tensors[n].dtype in ("int32", "int64") for n in inputs
         )
@@ -491,9 +504,7 @@ class _TFLiteBuilder:
         ):
             self._open.update(operator.outputs)
         sources = tuple(made.value(number, made.view(number), operator.name) for number in inputs)
-        results = tuple(
-            made.add_computed(n, self._free(n), open=n in self._open) for n in operator.outputs
-        )
+        results = tuple(made.add_computed(n, self._free(n), open=n in self._open) for n in outputs)
         kind = _boundary(self._model, operator)
         node = Node(operator.name, kind or operator.kind, sources, results, {}, (operator.name,))
         made.nodes.append(

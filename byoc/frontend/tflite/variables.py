@@ -2,10 +2,12 @@
 
 LiteRT keeps a variable from one inference to the next. The rewritten model reads the old value from
 an input and returns the new value as an output, so that all other modules see a model without
-state. Tensors keep their indices.
+state. Tensors keep their indices. The state inside a fused operator, such as SVDF, is copied from
+an input before the operator and to an output after it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +27,10 @@ def remove_variables(model: TfliteModel) -> TfliteModel:
     operator or subgraph uses, or that changes its shape or type.
     """
     _check_subgraphs(model)
-    if not any(operator.kind in KINDS for operator in model.operators):
+    tensors = model.tensors
+    read = dict.fromkeys(n for one in model.operators for n in one.inputs if n >= 0)
+    fused = tuple(n for n in read if tensors[n].variable and n not in model.inputs)
+    if not fused and not any(operator.kind in KINDS for operator in model.operators):
         return model
     variables, same = _trace_variables(model)
     for one in variables:
@@ -36,7 +41,45 @@ def remove_variables(model: TfliteModel) -> TfliteModel:
     outputs += [n for n in dict.fromkeys(after) if n not in (*outputs, *inputs, *model.inputs)]
     chosen = [n for n, one in enumerate(model.operators) if one.kind not in KINDS]
     content = rewrite_model(model.content, chosen, (*model.inputs, *inputs), outputs, same)
+    content = _copy_states(content, fused)
+    variables += tuple(
+        TFLiteVariable(tensors[n].name, len(tensors) + 2 * place, len(tensors) + 2 * place + 1, n)
+        for place, n in enumerate(fused)
+    )
     return replace(read_tflite(content, model.name), variables=variables, given=model)
+
+
+def _copy_states(content: bytes, fused: Sequence[int]) -> bytes:
+    """Return a model with an input and an output for each state inside an operator.
+
+    Their indices follow those of all other tensors, in pairs. A CONCATENATION of one operand copies
+    them: XNNPACK, which knows nothing of states, runs no such operator and so moves none.
+    """
+    schema = litert.schema()
+    whole = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph = whole.subgraphs[0]
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CONCATENATION
+    code.version = 3
+    whole.operatorCodes.append(code)
+    for number in fused:
+        readers = [n for n, one in enumerate(graph.operators) if number in one.inputs]
+        first = len(graph.tensors)
+        for place, pair in ((readers[-1] + 1, [number, first + 1]), (readers[0], [first, number])):
+            copy = schema.OperatorT()
+            copy.opcodeIndex = len(whole.operatorCodes) - 1
+            copy.inputs, copy.outputs = pair[:1], pair[1:]
+            copy.builtinOptionsType = schema.BuiltinOptions.ConcatenationOptions
+            copy.builtinOptions = schema.ConcatenationOptionsT()
+            graph.operators.insert(place, copy)
+        for part in ("before", "after"):
+            tensor = deepcopy(graph.tensors[number])
+            tensor.isVariable, tensor.name = False, f"{tensor.name.decode()}:{part}"
+            graph.tensors.append(tensor)
+        graph.inputs = [*graph.inputs, first]
+        ends = (first + 1 if n == number else n for n in (*graph.outputs, number))
+        graph.outputs = list(dict.fromkeys(ends))
+    return litert.pack_model(whole) if fused else content
 
 
 def _check_subgraphs(model: TfliteModel) -> None:
