@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Workspace
-from dla_sim.kernels.depthwise import sums_by_pixels
+from dla_sim.kernels.convolution import sums_by_pixels
 from dla_sim.kernels.products import (
     CHUNK,
     Initial,

@@ -17,19 +17,21 @@ one of two ways, chosen by shape. Sums of at most 1024 products are exact in flo
   contiguous run of OW * C elements; so are its weights, repeated OW times.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Workspace
-from dla_sim.kernels.depthwise import depthwise_window
+from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.products import Products, add_chunks, products
 from dla_sim.kernels.results import ResultConverter
 from dla_sim.kernels.windows import PlaneSource, WindowRegisters, prepare_window, source, window
 from isa.arch import Arch
-from isa.instruction import Command
+from isa.instruction import Command, Machine
 from isa.ops.windows import ACCUMULATE, element_bytes
 
 _BLOCK_ELEMENTS = 1 << 20
@@ -178,3 +180,292 @@ class _Group:
         target = columns.transpose(2, 0, 1, 3, 4)
         np.copyto(target, planes.view(target.shape, strides, skip))
         return self.way.multiply(weights, columns.reshape(-1, part.pixels), self.scratch)
+
+
+_FEW_PIXELS = 400
+_NARROW = 28
+_MANY_CHANNELS = 16
+"""Largest plane and row of outputs, and fewest channels, for computation by pixels.
+
+Within these limits it is faster than the computation by planes.
+"""
+_PLANE_ELEMENTS = 1 << 20
+"""Elements of the float32 copies of one block of channels, by planes."""
+_PIXEL_ELEMENTS = 1 << 19
+"""Elements of the float32 planes of one block of channels, by pixels."""
+_COPIED_BYTES = 1 << 20
+"""Bytes of the copies of one block of channels for the compiled kernel."""
+_SKEW = 16
+"""Elements added to each row of the result before it is transposed.
+
+The row length is often a power of two; the columns of such a matrix would share a few sets of the
+first-level cache.
+"""
+
+
+def depthwise(command: Command, arch: Arch) -> Attempt | None:
+    """Prepare a kernel for ``OP_DEPTH_CONV``; None if the kernel cannot execute the command."""
+    element = element_bytes(command)
+    shape = window(command, element)
+    return None if shape is None else depthwise_window(shape, element, command, arch)
+
+
+def depthwise_window(
+    shape: WindowRegisters, element: int, command: Command, arch: Arch
+) -> Attempt | None:
+    """Prepare a depthwise convolution of a known window with outputs of ``element`` bytes."""
+    if shape.oc % shape.ic:
+        return None
+    weights = command["EX_OPERAND_ADDRESS"]
+    fill = command["EX_INPUT_ZERO_POINT"]
+    few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
+    compute = compute_by_pixels if few else compute_by_planes
+
+    at_once = _prepare_at_once(shape, fill if shape.padded else 0, weights)
+
+    def run(results: ResultConverter, scratch: Workspace) -> None:
+        if at_once is not None and scratch.compiled is not None and results.finish.compilable:
+            at_once(results, scratch.compiled)
+        else:
+            factors = np.ndarray(
+                (shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights
+            )
+            compute(shape, fill, factors, results, scratch)
+
+    return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
+
+
+def _prepare_at_once(
+    shape: WindowRegisters, fill: int, weights: int
+) -> Callable[[ResultConverter, Compiled], None] | None:
+    """Return the compiled kernel of a depthwise convolution, or None if it does not apply.
+
+    It does not apply if an output starts in a column beyond the input.
+    """
+    if (shape.ow - 1) * shape.sx >= shape.iw:
+        return None
+    multiplier = shape.oc // shape.ic
+    taps = (
+        shape.kh,
+        shape.kw,
+        shape.sy,
+        shape.sx,
+        shape.dy,
+        shape.dx,
+        shape.oh,
+        shape.ow,
+        multiplier,
+    )
+    count = min(max(_COPIED_BYTES // (shape.kw * shape.rows * shape.iw), 1), shape.ic)
+    blocks = [
+        (
+            slice(first * multiplier, min(first + count, shape.ic) * multiplier),
+            (
+                shape.input + first * shape.input_plane, shape.input_plane,
+                min(count, shape.ic - first),
+                shape.ih, shape.iw, shape.top, shape.left, fill,
+            ),
+        )
+        for first in range(0, shape.ic, count)
+    ]  # fmt: skip
+
+    def run(results: ResultConverter, compiled: Compiled) -> None:
+        memory = results.machine.sram.view(np.int8)
+        limits = results.finish.limits
+        for channels, planes in blocks:
+            first = channels.start
+            compiled.depthwise(
+                planes, taps, weights + first * shape.kh * shape.kw, results.records[channels],
+                limits, memory,
+                shape.output + first * shape.output_plane, shape.output_plane,
+            )  # fmt: skip
+
+    return run
+
+
+def compute_by_planes(
+    shape: WindowRegisters,
+    fill: int,
+    weights: NDArray[np.int8],
+    results: ResultConverter,
+    scratch: Workspace,
+) -> None:
+    """Compute a depthwise convolution plane by plane.
+
+    ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
+    """
+    multiplier = shape.oc // shape.ic
+    planes = source(shape, results.machine, scratch, fill)
+    factors = weights.astype(np.float32).transpose(2, 1, 0)
+    height = -(-shape.rows // shape.sy)
+    inputs = max(_PLANE_ELEMENTS // (multiplier * shape.kw * shape.sy * height * shape.ow), 1)
+    for first in range(0, shape.ic, inputs):
+        count = min(inputs, shape.ic - first)
+        channel = first * multiplier
+        channels = count * multiplier
+        copies = _copies(shape, planes, first, count, scratch)
+        sums = _sums_by_planes(shape, copies, factors[:, :, channel : channel + channels], scratch)
+        results.store(
+            sums, shape.output + channel * shape.output_plane, shape.output_plane, channel, 0
+        )
+
+
+def _copies(
+    shape: WindowRegisters, planes: PlaneSource, first: int, count: int, scratch: Workspace
+) -> NDArray[np.float32]:
+    """Return the input columns that each kernel column reads, for some channels, as float32.
+
+    The shape is (KW, channels, phases, rows, OW).
+
+    Row r of the input is row r // sy of phase r % sy.
+    """
+    multiplier = shape.oc // shape.ic
+    phases = shape.sy
+    height = -(-shape.rows // shape.sy)
+    full = scratch.array(
+        "copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32
+    )
+    strides = (shape.dx, planes.plane, 0, shape.sy * planes.row, planes.step)
+    for phase in range(min(phases, shape.rows)):
+        rows = -(-(shape.rows - phase) // shape.sy)
+        skip = first * planes.plane + phase * planes.row
+        part = full[:, :, :, phase, :rows]
+        np.copyto(part, planes.view(part.shape, strides, skip))
+    return full.reshape(shape.kw, count * multiplier, phases, height, shape.ow)
+
+
+def _sums_by_planes(
+    shape: WindowRegisters,
+    copies: NDArray[np.float32],
+    factors: NDArray[np.float32],
+    scratch: Workspace,
+) -> NDArray[np.float32]:
+    """Return the float32 sums (channels, OH * OW) of products over all taps.
+
+    ``factors`` is (KW, KH, channels). Kernel rows whose input rows have the same phase are added in
+    one call.
+    """
+    channels = copies.shape[1]
+    total: NDArray[np.float32] = scratch.array("sums", (channels, shape.pixels), np.float32)
+    kernel_column, plane, phase, row, _ = copies.strides
+    period = shape.sy // gcd(shape.sy, shape.dy)
+    for first in range(min(period, shape.kh)):
+        start = first * shape.dy
+        step = period * shape.dy // shape.sy
+        group = factors[:, first::period]
+        skip = phase * (start % shape.sy) + row * (start // shape.sy)
+        size = (shape.kw, group.shape[1], channels, shape.pixels)
+        taps = np.ndarray(size, np.float32, copies, skip, (kernel_column, step * row, plane, 4))
+        if first == 0:
+            np.einsum("xyc,xycp->cp", group, taps, out=total)
+        else:
+            part = scratch.array("part", total.shape, np.float32)
+            np.add(total, np.einsum("xyc,xycp->cp", group, taps, out=part), out=total)
+    return total
+
+
+def compute_by_pixels(
+    shape: WindowRegisters,
+    fill: int,
+    weights: NDArray[np.int8],
+    results: ResultConverter,
+    scratch: Workspace,
+) -> None:
+    """Compute a depthwise convolution pixel by pixel.
+
+    ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
+    """
+    multiplier = shape.oc // shape.ic
+    inputs = max(_PIXEL_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
+    for first in range(0, shape.ic, inputs):
+        count = min(inputs, shape.ic - first)
+        channels = slice(first * multiplier, (first + count) * multiplier)
+        pixels = _pixels(shape, fill, first, count, results.machine, scratch)
+        sums = sums_by_pixels(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
+        _store_pixels(shape, sums, channels.start, results, scratch)
+
+
+def _store_pixels(
+    shape: WindowRegisters,
+    sums: NDArray[np.float32],
+    first: int,
+    results: ResultConverter,
+    scratch: Workspace,
+) -> None:
+    """Write the results of sums (OH * OW, channels) to the output planes."""
+    pixels, channels = sums.shape
+    dtype = results.finish.dtype
+    result = scratch.array("result", (pixels, channels + _SKEW), dtype)[:, :channels]
+    results.write(sums, result, first, 1)
+    np.copyto(shape.output_view(results.machine.sram, dtype, first, channels), result.T)
+
+
+def _pixels(
+    shape: WindowRegisters, fill: int, first: int, count: int, machine: Machine, scratch: Workspace
+) -> NDArray[np.float32]:
+    """Return some input channels, with padding, as float32 (rows, phases, columns, channels).
+
+    Each channel is repeated once per output channel that reads it.
+    """
+    multiplier = shape.oc // shape.ic
+    size = (shape.rows, shape.sx, -(-shape.columns // shape.sx), count, multiplier)
+    pixels: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
+    if shape.padded:
+        pixels.fill(fill)
+    address = shape.input + first * shape.input_plane
+    top = shape.top
+    bottom = min(shape.rows, shape.top + shape.ih)
+    end = min(shape.columns, shape.left + shape.iw)
+    for phase in range(shape.sx):
+        # Column j of the phase is input column j * sx + phase - left.
+        low = max(-((phase - shape.left) // shape.sx), 0)
+        high = max(-(-(end - phase) // shape.sx), low)
+        if high > low and bottom > top:
+            inner = pixels[top:bottom, phase, low:high]
+            start = address + low * shape.sx + phase - shape.left
+            strides = (shape.iw, shape.sx, shape.input_plane, 0)
+            np.copyto(inner, np.ndarray(inner.shape, np.int8, machine.sram, start, strides))
+    return pixels.reshape(*size[:3], count * multiplier)
+
+
+def _factors(
+    shape: WindowRegisters, weights: NDArray[np.int8], scratch: Workspace
+) -> NDArray[np.float32]:
+    """Return weights as float32 (KW, KH, OW * channels), repeated for each output column."""
+    channels = len(weights)
+    short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
+    np.copyto(short, weights.transpose(2, 1, 0))
+    full: NDArray[np.float32] = scratch.array(
+        "factors", (shape.kw, shape.kh, shape.ow, channels), np.float32
+    )
+    np.copyto(full, short[:, :, None])
+    return full.reshape(shape.kw, shape.kh, shape.ow * channels)
+
+
+def sums_by_pixels(
+    shape: WindowRegisters,
+    pixels: NDArray[np.float32],
+    factors: NDArray[np.float32],
+    scratch: Workspace,
+) -> NDArray[np.float32]:
+    """Return the float32 sums (OH * OW, channels) of products over all taps."""
+    run = factors.shape[2]
+    total: NDArray[np.float32] = scratch.array("sums", (shape.oh, run), np.float32)
+    row, phase, column, _ = pixels.strides
+    period = shape.sx // gcd(shape.sx, shape.dx)
+    for first in range(min(period, shape.kw)):
+        taken = range(first, shape.kw, period)
+        start = first * shape.dx
+        step = period * shape.dx // shape.sx
+        size = (len(taken), shape.kh, shape.oh, run)
+        skip = phase * (start % shape.sx) + column * (start // shape.sx)
+        taps = np.ndarray(
+            size, np.float32, pixels, skip, (step * column, shape.dy * row, shape.sy * row, 4)
+        )
+        if first == 0:
+            np.einsum("xyq,xyrq->rq", factors[::period], taps, out=total)
+        else:
+            part = scratch.array("part", total.shape, np.float32)
+            np.einsum("xyq,xyrq->rq", factors[first::period], taps, out=part)
+            np.add(total, part, out=total)
+    return total.reshape(shape.oh * shape.ow, -1)

@@ -11,12 +11,10 @@ import numpy as np
 from dla_sim.kernels import atoms, pairs
 from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, prepare_whole
 from dla_sim.kernels.compiled import Compiled
-from dla_sim.kernels.convolution import convolution, prepare_grouped
-from dla_sim.kernels.depthwise import depthwise
-from dla_sim.kernels.elementwise import add_look_up, look_up_tensor, unary
-from dla_sim.kernels.matmul import dynamic_product, matrix_product
-from dla_sim.kernels.movement import permutation, transfer
+from dla_sim.kernels.convolution import convolution, depthwise, prepare_grouped
+from dla_sim.kernels.elementwise import add_look_up, look_up_tensor, permutation, transfer, unary
 from dla_sim.kernels.pooling import pooling
+from dla_sim.kernels.products import dynamic_product, matrix_product
 from dla_sim.kernels.rows import normalisation, softmax
 from isa.arch import Arch
 from isa.errors import InputError

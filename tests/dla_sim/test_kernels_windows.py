@@ -121,20 +121,20 @@ MNEMONICS = {
 }
 WAYS: dict[str, dict[str, int]] = {
     "as it is": {},
-    "by planes": {"depthwise._FEW_PIXELS": 0},
+    "by planes": {"convolution._FEW_PIXELS": 0},
     "by pixels": {
-        "depthwise._FEW_PIXELS": 1 << 30,
-        "depthwise._NARROW": 1 << 30,
-        "depthwise._MANY_CHANNELS": 1,
+        "convolution._FEW_PIXELS": 1 << 30,
+        "convolution._NARROW": 1 << 30,
+        "convolution._MANY_CHANNELS": 1,
     },
     "small blocks": {
         f"{name}_ELEMENTS": 60
-        for name in ("convolution._BLOCK", "depthwise._PLANE", "depthwise._PIXEL")
+        for name in ("convolution._BLOCK", "convolution._PLANE", "convolution._PIXEL")
     }
     | {"results._FEW": 2},
     "integer products": {"products._SMALL": -1},
     "compiled": {"products._SMALL": -1},
-    "compiled, small blocks": {"products._SMALL": -1, "depthwise._COPIED_BYTES": 60},
+    "compiled, small blocks": {"products._SMALL": -1, "convolution._COPIED_BYTES": 60},
 }
 """Settings of the kernels' own choices, which otherwise depend on sizes that a test can hardly
 reach.
