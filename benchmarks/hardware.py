@@ -21,10 +21,9 @@ from benchmarks import measuring  # before NumPy, whose number of threads it set
 # isort: split
 from dla_sim.presets import load_preset
 from dla_sim.rtl.parameters import limits_of, strap_values
-from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.case import Case, Straps, run_cases
 from dla_sim.rtl.simulator.executable import COMPILERS, Executable, build_executable, find_tools
 from dla_sim.rtl.simulator.machine_text import machine_text
-from dla_sim.rtl.simulator.running import Straps, run_cases
 from dla_sim.timing import Timing
 from experiments.rtl.hardware import is_pipelined
 from experiments.running.inference import infer

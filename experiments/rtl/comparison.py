@@ -12,8 +12,7 @@ from typing import Any
 from dla_sim.device import Device
 from dla_sim.inspection import Playback
 from dla_sim.rtl.parameters import has_hardware
-from dla_sim.rtl.simulator.case import Case, content_of, expect
-from dla_sim.rtl.simulator.running import Outcome, difference_text
+from dla_sim.rtl.simulator.case import Case, Outcome, content_of, difference_text, expect
 from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import tensors
 from experiments.golden.store import Corpus

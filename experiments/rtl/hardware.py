@@ -19,10 +19,9 @@ from dla_sim.rtl.ex.engine import LARGEST_LATENCY
 from dla_sim.rtl.ex.engines import ENGINES, find_needed
 from dla_sim.rtl.ex.unit import PREPARATION
 from dla_sim.rtl.parameters import Limits, limits_of, strap_values
-from dla_sim.rtl.simulator.case import Case, expect
+from dla_sim.rtl.simulator.case import Case, Outcome, difference_text, expect, run_cases
 from dla_sim.rtl.simulator.executable import Executable, build_executable, find_tools
 from dla_sim.rtl.simulator.machine_text import machine_text
-from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from dla_sim.timing import Timing
 from experiments.report.checks import HardwareCheck
 from isa.arch import Arch

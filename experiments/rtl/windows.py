@@ -11,8 +11,7 @@ from pathlib import Path
 
 from dla_sim.device import Trace
 from dla_sim.rtl.parameters import strap_values
-from dla_sim.rtl.simulator.case import Case, layers_of
-from dla_sim.rtl.simulator.running import Outcome, write_waves
+from dla_sim.rtl.simulator.case import Case, Outcome, layers_of, write_waves
 from experiments.rtl.hardware import Modules, get_traced_executable
 from isa.errors import InputError
 from isa.files import check_writable, whole_file

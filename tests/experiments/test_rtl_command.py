@@ -16,9 +16,8 @@ import onnx
 import pytest
 
 from dla_sim.engine.workload import UNIT_NAMES
-from dla_sim.rtl.simulator.case import COUNTED, Case
+from dla_sim.rtl.simulator.case import COUNTED, Case, HardwareDifference, Outcome
 from dla_sim.rtl.simulator.executable import Executable
-from dla_sim.rtl.simulator.running import HardwareDifference, Outcome
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl import hardware, windows

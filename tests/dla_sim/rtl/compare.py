@@ -18,8 +18,7 @@ from pathlib import Path
 
 from dla_sim.presets import load_hardware
 from dla_sim.rtl.ex.engines import ENGINES
-from dla_sim.rtl.simulator.case import Case, expect
-from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
+from dla_sim.rtl.simulator.case import Case, Outcome, difference_text, expect, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, THREE_AXES, own_executable, reduce_to_limits, run_each

@@ -22,9 +22,8 @@ from pathlib import Path
 
 from benchmarks.compiler import write_markdown
 from dla_sim.rtl.parameters import Limits, strap_values
-from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.case import Case, difference_text, run_cases
 from dla_sim.rtl.simulator.executable import Executable
-from dla_sim.rtl.simulator.running import difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, UNPIPELINED, batches, build_of, reduce_to_limits

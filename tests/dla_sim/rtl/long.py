@@ -26,10 +26,9 @@ from typing import Any
 from benchmarks.compiler import write_markdown
 from dla_sim.presets import load_hardware
 from dla_sim.rtl.parameters import Limits, limits_of, strap_values
-from dla_sim.rtl.simulator.case import Case, case_bytes
+from dla_sim.rtl.simulator.case import Case, Outcome, case_bytes, difference_text, run_cases
 from dla_sim.rtl.simulator.executable import build_executable
 from dla_sim.rtl.simulator.machine_text import machine_text
-from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases

@@ -15,8 +15,7 @@ import pytest
 
 from dla_sim.presets import load_preset
 from dla_sim.rtl.parameters import Limits, strap_values
-from dla_sim.rtl.simulator.case import Case
-from dla_sim.rtl.simulator.running import difference_text, run_cases
+from dla_sim.rtl.simulator.case import Case, difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, build_of, open_executable, reduce_to_limits, run_each

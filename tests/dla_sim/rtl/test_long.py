@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.case import Case, Outcome
 from dla_sim.rtl.simulator.executable import Executable
-from dla_sim.rtl.simulator.running import Outcome
 from experiments.rtl.hardware import SMALL
 from tests.dla_sim.rtl import long
 from tests.dla_sim.rtl.random_programs import random_cases

@@ -14,10 +14,16 @@ import numpy as np
 import pytest
 
 from dla_sim.rtl.simulator import executable, kept
-from dla_sim.rtl.simulator.case import Case, expect
+from dla_sim.rtl.simulator.case import (
+    Case,
+    Outcome,
+    difference_text,
+    expect,
+    run_cases,
+    write_waves,
+)
 from dla_sim.rtl.simulator.executable import Executable, build_executable, find_tools
 from dla_sim.rtl.simulator.machine_text import replace_modules
-from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases, write_waves
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.encoding import encode_operation
