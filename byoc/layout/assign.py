@@ -13,13 +13,14 @@ from itertools import groupby
 
 from byoc.layout.copying import (
     Assignment,
+    RegionTensors,
     add_movements,
     cheapest_layout,
     compute_storing_cost,
+    describe_tensors,
     read_operand,
     write_result,
 )
-from byoc.layout.preferences import RegionTensors, describe_tensors
 from byoc.operators.matmul import to_plane
 from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts

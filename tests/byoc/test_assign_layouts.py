@@ -20,11 +20,11 @@ from byoc.layout.copying import (
     Assignment,
     add_fill,
     copy_elements,
+    describe_tensors,
     read_operand,
     slice_layout,
     write_result,
 )
-from byoc.layout.preferences import describe_tensors
 from byoc.operators.convolution import Convolution
 from byoc.operators.copies import StridedCopy, fills, get_filled_byte
 from byoc.operators.gather import MAX_PIECES_PER_MOVE
