@@ -34,8 +34,8 @@ from byoc.compiler import compile as compile_network
 from byoc.options import DEFAULTS
 from experiments.models import MODELS
 from experiments.running.network import load_network
-from experiments.sweep.preparation import Preparation
 from experiments.sweep.store import FIGURE_COLUMNS
+from experiments.sweep.tasks import Preparation
 from experiments.sweep.worker import MachineJob, NetworkJob, outcome_of
 from experiments.version import compiler_version
 from isa.arch import Arch, PeArray

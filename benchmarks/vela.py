@@ -47,7 +47,7 @@ from byoc.scheduling.search_pool import sizeless
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
 from experiments.models import MODELS
-from experiments.sweep.preparation import Preparation
+from experiments.sweep.tasks import Preparation
 from experiments.sweep.worker import compiler_for
 from isa.errors import InputError
 from isa.program import Program

@@ -32,8 +32,8 @@ from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from experiments.running.network import load_network
-from experiments.sweep.preparation import Preparation
 from experiments.sweep.store import FIGURE_COLUMNS
+from experiments.sweep.tasks import Preparation
 from experiments.sweep.worker import MachineJob, NetworkJob, outcome_of
 from experiments.version import compiler_version
 from isa.arch import Arch

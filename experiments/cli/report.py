@@ -59,7 +59,7 @@ def command(
 
     Several runs are compared. Without a file, the latest run in the folder runs is shown.
     """
-    from experiments.collection.saved import load_comparison, load_document
+    from experiments.collection.listing import load_comparison, load_document
     from experiments.report.shown import Document
     from experiments.sweep.results import is_sweep
     from experiments.systems.result import SYSTEM

@@ -21,8 +21,8 @@ from experiments.collection.listing import (
     Collector,
     ResultList,
     SavedFile,
+    load_document,
 )
-from experiments.collection.saved import load_document
 from experiments.report.html import Html, Section, asset, paragraph, plain_page, table
 from isa.errors import InputError
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from experiments.cost.estimate import add_costs
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
-from experiments.explore.exploration import GOAL, Exploration, GridComparison
-from experiments.explore.objectives import (
+from experiments.explore.exploration import (
+    GOAL,
+    Exploration,
+    GridComparison,
     Objectives,
     costs,
     count_needed,

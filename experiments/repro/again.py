@@ -24,11 +24,10 @@ from experiments.running.given import RunRequest
 from experiments.sweep.driver import WORKER_DIED, Driver, Report
 from experiments.sweep.grid import Batch, Grid
 from experiments.sweep.pools import open_started
-from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.session import versions
 from experiments.sweep.spec import Spec, parse_spec
 from experiments.sweep.store import COLUMNS, NETWORKS, Store, canonical
-from experiments.sweep.tasks import NetworkPlanner
+from experiments.sweep.tasks import NetworkPlanner, Preparation, prepare_networks
 from isa.arch import flat
 from isa.errors import InputError
 from isa.progress import Progress, silent

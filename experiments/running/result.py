@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
-from experiments.report.run_charts import run_charts
-from experiments.report.run_page import run_page
 from experiments.report.schema import PlacementEntry, RunReport, report_json
 from experiments.report.screen import screen
 from experiments.report.shown import Presentation, Shown, data_frame
@@ -29,6 +27,23 @@ from experiments.report.tables import (
 if TYPE_CHECKING:
     import pandas
 
+    from experiments.report.charts.model import Chart
+
+
+# Functions that draw; they import what they use when something is drawn.
+
+
+def _charts(report: RunReport) -> tuple[Chart, ...]:
+    from experiments.report.run_charts import run_charts
+
+    return run_charts(report)
+
+
+def _page(report: RunReport) -> str:
+    from experiments.report.run_page import run_page
+
+    return run_page(report)
+
 
 RUN = Presentation(
     lines=summary_lines,
@@ -37,7 +52,7 @@ RUN = Presentation(
     screen=screen,
     records=layer_rows,
     json=report_json,
-    charts=run_charts,
+    charts=_charts,
     drawn={
         "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization",
         "roofline": "roofline",
@@ -47,7 +62,7 @@ RUN = Presentation(
     },
     nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to "
                            "show in a chart",
-    page=run_page,
+    page=_page,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from experiments.sweep.pools import WorkerPool
 from experiments.sweep.store import Row, Store
@@ -80,20 +80,31 @@ Points = TypeVar("Points", contravariant=True)
 """Type of a planner's input: points, or batches of points."""
 
 
-class Planner(Protocol[Points]):
+class Planner(Generic[Points]):
     """Planner that creates the tasks and rows for one kind of sweep points."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._skipped: list[str] = []
 
     def items(self, points: Iterable[Points]) -> Iterator[Item]:
         """Yield tasks that run ``points``, and rows of points that need no task, in order."""
+        raise NotImplementedError
 
-    def take_skipped(self) -> Collection[str]:
+    def take_skipped(self) -> list[str]:
         """Return the statuses of the points that were skipped since the last call.
 
         The sweep skips points that have a row, and its own duplicates.
         """
+        skipped = self._skipped
+        self._skipped = []
+        return skipped
 
     def note_settled(self, keys: Iterable[str]) -> None:
-        """Record that the points with these keys now have rows in the results file."""
+        """Record that the points with these keys now have rows in the results file.
+
+        By default nothing is recorded, because the rows show which points are done.
+        """
 
 
 Wanted = TypeVar("Wanted")

@@ -25,10 +25,9 @@ from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, command_lines, line, plain_table, wrap_text
 from experiments.running.declared import command_of
 from experiments.running.given import RunRequest
-from experiments.sweep.charts import sweep_charts
 from experiments.sweep.constraints import NAMES, RESULTS, parse_constraint
 from experiments.sweep.grid import Batch, Grid, Keys
-from experiments.sweep.presentation import sweep_page
+from experiments.sweep.presentation import sweep_charts, sweep_page
 from experiments.sweep.results import (
     AREA,
     LIMITS,

@@ -25,12 +25,11 @@ from experiments.sweep.driver import Driver, Report, Tally
 from experiments.sweep.grid import Batch, Grid, Keys
 from experiments.sweep.joint import Joint, collect_joint
 from experiments.sweep.pools import open_started
-from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.request import Sweeping, SweepRequest
 from experiments.sweep.results import flat_row, load, load_sweep, reasons
 from experiments.sweep.spec import Spec, load_spec, parse_spec
 from experiments.sweep.store import Store, canonical
-from experiments.sweep.tasks import NetworkPlanner
+from experiments.sweep.tasks import NetworkPlanner, Preparation, prepare_networks
 from experiments.version import PROJECT, compiler_version
 from isa.progress import Progress, silent
 from isa.reading import toml_text

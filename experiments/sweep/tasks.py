@@ -3,6 +3,7 @@
 A row is ok, infeasible or failed. One task compiles a machine for a bus. Machines with few Timings
 share a task, above all those that share tilings. A machine with many Timings has its own task: that
 task returns the compiled programs, and further tasks with the programs cost the remaining Timings.
+The points of a network share its package, its operations, and one partition per machine.
 """
 
 from __future__ import annotations
@@ -15,21 +16,102 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from byoc.compiler import CompilerPool, partition_package
+from byoc.host.sessions import estimate_cycles
 from byoc.options import CompileOptions
+from byoc.package.package import Package
+from byoc.partitioning.partition import Partition
 from byoc.scheduling.search_pool import sizeless
-from experiments.sweep.driver import Item, SweepTask
+from experiments.running.network import load
+from experiments.sweep.driver import Item, Planner, SweepTask
 from experiments.sweep.grid import Batch, Keys
-from experiments.sweep.preparation import Misfit, Preparation, PreparedPartition
+from experiments.sweep.spec import Spec
 from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
 from experiments.sweep.worker import (
     MachineJob,
     NetworkJob,
     PointOutcome,
     WorkerResult,
+    blank_regions,
     machine_problem,
 )
 from experiments.version import compiler_version
 from isa.arch import Arch
+from isa.progress import Progress, silent
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Reason why a machine is too small for a network.
+
+    It names the node with the largest shortage, its buffers, and the missing bytes.
+    """
+
+    message: str
+    missing_bytes: int
+
+
+@dataclass(frozen=True)
+class PreparedPartition:
+    """Partition that is ready to be compiled in any worker, and the nodes that stay on the CPU.
+
+    ``host_cycles`` is an estimate.
+    """
+
+    regions: bytes
+    host_nodes: int
+    host_cycles: int
+    misfit: Misfit | None
+
+
+class Preparation:
+    """Network that is partitioned for one machine after another.
+
+    Work that depends on no machine is done once.
+    """
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self._pool = CompilerPool()
+        self._last: PreparedPartition | None = None
+
+    def prepare(self, arch: Arch, options: CompileOptions) -> PreparedPartition:
+        """Return the network's partition for a machine.
+
+        A partition equal to the previous one is the same object.
+        """
+        found = _prepare_partition(partition_package(self.package, arch, options, self._pool))
+        if found != self._last:
+            self._last = found
+        return self._last
+
+
+def _prepare_partition(found: Partition) -> PreparedPartition:
+    return PreparedPartition(
+        regions=blank_regions(found.regions, found.graph.values),
+        host_nodes=sum(len(part.nodes) for part in found.host_parts),
+        host_cycles=sum(estimate_cycles(found.graph, part) for part in found.host_parts),
+        misfit=_misfit(found),
+    )
+
+
+def _misfit(found: Partition) -> Misfit | None:
+    """Return the largest shortage of scratchpad space, or None if everything fits."""
+    if not found.shortages:
+        return None
+    worst = max(found.shortages, key=lambda name: found.shortages[name].missing)
+    count = f"; {len(found.shortages)} operations do not fit" if len(found.shortages) > 1 else ""
+    return Misfit(f"{worst}: {found.shortages[worst]}{count}", found.shortages[worst].missing)
+
+
+def prepare_networks(spec: Spec, stage: Progress = silent) -> dict[str, Preparation]:
+    """Import and quantise every network of a specification, once."""
+    networks: dict[str, Preparation] = {}
+    for name in spec.networks:
+        stage(f"importing {name}")
+        networks[name] = Preparation(load(spec.network(name)).package)
+    return networks
+
 
 Status = Literal["ok", "infeasible", "failed"]
 _NO_FIGURES = (None,) * len(FIGURE_COLUMNS)
@@ -204,15 +286,14 @@ class _Load:
         return same and len(others) < most and points <= POINTS
 
 
-class NetworkPlanner:
+class NetworkPlanner(Planner[Batch]):
     """Planner for networks by name. It tracks the points in progress, so that none is run twice."""
 
     def __init__(self, networks: Mapping[str, Preparation], store: Store) -> None:
+        super().__init__(store)
         self._networks = networks
-        self._store = store
         self._version = compiler_version()
         self._under_way: set[str] = set()
-        self._skipped: list[str] = []
 
     def note_settled(self, keys: Iterable[str]) -> None:
         self._under_way.difference_update(keys)
@@ -310,12 +391,3 @@ class NetworkPlanner:
         for points in chunks:
             self._under_way.update(point.key for point in points)
             yield points
-
-    def take_skipped(self) -> list[str]:
-        """Return the statuses of the points that were skipped since the last call.
-
-        The sweep skips points that have a row, and its own duplicates.
-        """
-        skipped = self._skipped
-        self._skipped = []
-        return skipped

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from dla_sim.systems.choices import RATE_STEPS, check_rate, highest_rate
 from dla_sim.systems.spec import System, check_work
-from experiments.sweep.driver import Driver, Item, SweepTask, Tally
+from experiments.sweep.driver import Driver, Item, Planner, SweepTask, Tally
 from experiments.sweep.pools import Here, WorkerPool, open_started
 from experiments.sweep.session import Manifest
 from experiments.sweep.store import SYSTEMS, Row, Store, canonical
@@ -167,13 +167,12 @@ class PointTask(SweepTask):
         )
 
 
-class PointPlanner:
+class PointPlanner(Planner[SystemPoint]):
     """Planner that creates a task for every point of a system sweep that has no row."""
 
     def __init__(self, sweep: str, store: Store) -> None:
+        super().__init__(store)
         self._sweep = sweep
-        self._store = store
-        self._skipped: list[str] = []
 
     def items(self, points: Iterable[SystemPoint]) -> Iterator[Item]:
         begun: set[str] = set()
@@ -184,18 +183,6 @@ class PointPlanner:
                 continue
             begun.add(point.key)
             yield PointTask(job=PointJob(self._sweep, point, Path.cwd()))
-
-    def take_skipped(self) -> Sequence[str]:
-        """Return the statuses of the points that were skipped since the last call.
-
-        The sweep skips points that have a row, and its own duplicates.
-        """
-        skipped = self._skipped
-        self._skipped = []
-        return skipped
-
-    def note_settled(self, keys: Iterable[str]) -> None:
-        """Ignore the keys of finished points, because the rows show which points are done."""
 
 
 def run_points(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from experiments.collection.saved import load_comparison
+from experiments.collection.listing import load_comparison
 from experiments.collection.server import ResultServer
 from experiments.report.schema import report_json
 from experiments.running.inference import run

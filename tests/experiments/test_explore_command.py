@@ -12,9 +12,8 @@ from matplotlib import image
 
 from experiments.cost.estimate import add_costs
 from experiments.cost.table import load_table
-from experiments.explore.exploration import Exploration, draw
+from experiments.explore.exploration import Exploration, costs, draw, parse_objectives
 from experiments.explore.exploring import explore
-from experiments.explore.objectives import costs, parse_objectives
 from experiments.sweep.results import flat_rows, front
 from experiments.sweep.spec import Spec, load_spec
 from isa.errors import InputError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.explore.objectives import count_needed, hypervolume
+from experiments.explore.exploration import count_needed, hypervolume
 from experiments.sweep.results import Pair, front
 
 REFERENCE = (10.0, 10.0)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from experiments.explore.exploration import format_value, lines
+from experiments.explore.exploration import OBJECTIVES, costs, format_value, lines, parse_objectives
 from experiments.explore.exploring import compare_with_grid, make_exploration
-from experiments.explore.objectives import OBJECTIVES, costs, parse_objectives
 from experiments.explore.search import TOGETHER, EvaluatedPoint, Proposal, search
 from experiments.sweep.request import SAMPLERS, SamplerName
 from experiments.sweep.results import FlatRow, Pair

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from dla_sim.timing import Timing
 from experiments.compare.comparison import FIGURES, OF_RUNS
 from experiments.cost.estimate import COLUMNS as COSTS
-from experiments.explore.objectives import OBJECTIVES
+from experiments.explore.exploration import OBJECTIVES
 from experiments.figure import (
     Counts,
     Figure,

@@ -13,7 +13,7 @@ from experiments.compare.presentation import comparison_charts
 from experiments.report.charts.model import CAUSES, KINDS, PARTS, BarChart
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
 from experiments.report.run_charts import layer_cycles, run_charts
-from experiments.sweep.charts import sweep_charts
+from experiments.sweep.presentation import sweep_charts
 from isa.errors import InputError
 from isa.instruction import KINDS as KIND_NAMES
 from tests.experiments.reporting import compared, grid, tiny_run, with_layers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.report.graph import Edge, lay_out
-from experiments.report.run_graph import network_graph
+from experiments.report.run_page import network_graph
 from experiments.report.schema import RunReport
 from experiments.running.inference import run
 from tests.experiments.reporting import tiny_run

@@ -18,7 +18,7 @@ from threading import Thread
 import pytest
 
 from experiments.collection import server as serving
-from experiments.collection.saved import load_document
+from experiments.collection.listing import load_document
 from experiments.collection.server import ResultServer
 from experiments.report.schema import report_json
 from experiments.sweep.store import Store

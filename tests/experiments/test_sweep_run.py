@@ -18,7 +18,7 @@ from dla_sim.presets import load_hardware
 from experiments.report.figures import RegionRun, figures
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
-from experiments.sweep import pools, preparation, session, tasks, worker
+from experiments.sweep import pools, session, tasks, worker
 from experiments.sweep.results import flat_rows, load
 from experiments.sweep.session import SweepSession, run_sweep
 from experiments.version import compiler_version
@@ -151,7 +151,7 @@ def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imports = Calls(monkeypatch, preparation, "load")
+    imports = Calls(monkeypatch, tasks, "load")
     lowered = list[tuple[object, ...]]()
     inner = partition.lower
     monkeypatch.setattr(
