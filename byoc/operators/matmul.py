@@ -444,11 +444,11 @@ def _cache_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) 
 
 
 def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """Return a constant operand of a matrix product as int16 matrices of ``shape``."""
+    """Return a constant operand of a matrix product as matrices of ``shape``."""
     assert value.constant is not None
-    stack = (
-        domain.to_stored_integers(value.constant).astype(np.int16) - np.array(zeros, np.int16)
-    ).reshape(-1, *shape)
+    stored = domain.to_stored_integers(value.constant)
+    less = stored - np.array(zeros, np.int16) if any(zeros) else stored
+    stack = less.reshape(-1, *shape)
     return Factor(stack, tuple(products.int8_parts(matrix) for matrix in stack))
 
 

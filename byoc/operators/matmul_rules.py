@@ -23,12 +23,13 @@ MOST_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """Constant operand of matrix products: int16 matrices minus their zero points.
+    """Constant operand of matrix products: matrices minus their zero points.
 
-    ``stack`` contains the matrices. The sum of the int8 ``parts`` of a matrix is the matrix.
+    ``stack`` contains the matrices, as int16 if a zero point is not 0. The sum of the int8
+    ``parts`` of a matrix is the matrix.
     """
 
-    stack: NDArray[np.int16]
+    stack: NDArray[np.int8] | NDArray[np.int16]
     parts: tuple[tuple[NDArray[np.int8], ...], ...]
 
 
@@ -190,7 +191,7 @@ def compute_largest_sum(record: MatMulRecord) -> int:
 
 def list_channel_factors(
     record: MatMulRecord,
-) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int64]]]:
+) -> Iterator[tuple[NDArray[np.integer], NDArray[np.int64]]]:
     """Yield constant matrices as weights (channels, K) with the channels' corrected biases."""
     factor = record.right or record.left
     assert factor is not None

@@ -107,25 +107,25 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     """
     if not index.size:
         return ()
-    slices = np.atleast_1d(index)
+    narrow = index.size < 1 << 31 and int(index.max()) < 1 << 31
+    slices = np.atleast_1d(index.astype(np.int32 if narrow else np.int64, "C"))
     copied = (slices != NOTHING).reshape(len(slices), -1)
     used = np.flatnonzero(copied.any(axis=1))
     if not used.size:
         return ()
     span = slice(int(used[0]), int(used[-1]) + 1)
-    part = np.ascontiguousarray(slices[span], np.int64)
-    inside = copied[span].reshape(part.shape)
-    first = int(part.min(where=inside, initial=np.iinfo(np.int64).max))
-    moved = np.where(inside, part - first, NOTHING)
-    narrow = moved.size < 1 << 31 and int(moved.max()) < 1 << 31
-    digest = sha256(moved.astype(np.int32).data if narrow else moved.data).digest()
+    part = slices[span]
+    first = int(part.view(f"u{part.itemsize}").min())  # NOTHING is the largest unsigned number
+    moved = np.where(copied[span].reshape(part.shape), part - first, NOTHING)
+    digest = sha256(moved.data).digest()
     key = moved.shape, digest  # the parts of a tensor, and layers of one shape, have equal maps
     found = _FOUND.get(key)
     if found is None:
         if len(_FOUND) == REMEMBERED_MAPS:
             _FOUND.clear()
         found = _FOUND[key] = tuple(
-            Piece(piece.source, piece.target, merge_dims(piece.dims)) for piece in _pieces(moved)
+            Piece(piece.source, piece.target, merge_dims(piece.dims))
+            for piece in _pieces(moved.astype(np.int64))
         )
     begin = span.start * copied.shape[1]
     return tuple([Piece(first + one.source, begin + one.target, one.dims) for one in found])
