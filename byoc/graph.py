@@ -173,9 +173,9 @@ class Graph:
         return {one.input: one.initial for one in self.state}
 
     @cached_property
-    def integer_producers(self) -> Mapping[str, Node]:
-        """Quantised operations by the tensors that they compute."""
-        return {output: node for node in self.nodes if node.integer for output in node.outputs}
+    def producers(self) -> Mapping[str, Node]:
+        """Operations by the tensors that they compute."""
+        return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[Node]]:

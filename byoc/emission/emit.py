@@ -116,9 +116,8 @@ class _State:
     def remember(self, unit: int, touched: _Touched) -> None:
         """Record the accesses of the latest command on ``unit``."""
         entry = (len(self._issued[unit]), touched)
-        pages = self._touched[unit]
         for page in touched.pages:
-            pages.setdefault(page, []).append(entry)
+            self._touched[unit].setdefault(page, []).append(entry)
 
     def issue(self, item: Ordered, needs: list[int]) -> None:
         """Append a command that waits for the first ``needs[u]`` commands of each unit u."""
@@ -186,8 +185,7 @@ class _Touched(NamedTuple):
 
 
 def _find_touched(operands: Operands) -> _Touched:
-    reads = _hulls(operands.reads)
-    writes = _hulls(operands.writes)
+    reads, writes = map(_hulls, (operands.reads, operands.writes))
     return _Touched(reads, writes, _pages((*reads, *writes)))
 
 

@@ -303,10 +303,11 @@ def compare_defined_units(
     ``tensors`` are network inputs, and ``oracle`` is the result of :func:`open_definitions`.
     """
     values = oracle.values(tensors)
-    kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
     for name, own in definitions(package.model).items():
-        pairs.setdefault(kinds[name], []).append((values[name], values[own]))
+        pairs.setdefault(package.graph.producers[name].op_type, []).append(
+            (values[name], values[own])
+        )
     return tuple(DefinedUnits.count_pairs(op_type, found) for op_type, found in pairs.items())
 
 

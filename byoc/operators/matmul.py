@@ -447,8 +447,8 @@ def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Fac
     """Return a constant operand of a matrix product as matrices of ``shape``."""
     assert value.constant is not None
     stored = domain.to_stored_integers(value.constant)
-    less = stored - np.array(zeros, np.int16) if any(zeros) else stored
-    stack = less.reshape(-1, *shape)
+    moved = stored - np.array(zeros, np.int16) if any(zeros) else stored
+    stack = moved.reshape(-1, *shape)
     return Factor(stack, tuple(products.int8_parts(matrix) for matrix in stack))
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,7 +91,7 @@ class Operator(Reading):
     offsets: tuple[int, ...] = ()
     """First output element of each input, if the operation only places its inputs unchanged."""
 
-    @cached_property
+    @property
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """Pairs of an input operand and the slice of the output that contains it unchanged.
 

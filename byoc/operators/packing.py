@@ -100,11 +100,11 @@ def narrow(graph: Graph, name: str) -> bool:
     """
     if not _is_small_image(graph.values[name].shape):
         return False  # a rescaling keeps the shape
-    producers = graph.integer_producers
-    origin = name
-    while origin in producers and producers[origin].op_type == _REQUANTIZE:
-        origin = producers[origin].inputs[0]
-    return origin not in producers and _is_convolved_image(graph, origin)
+    producer = graph.producers.get(name)
+    while producer is not None and producer.integer and producer.op_type == _REQUANTIZE:
+        name = producer.inputs[0]
+        producer = graph.producers.get(name)
+    return (producer is None or not producer.integer) and _is_convolved_image(graph, name)
 
 
 _REQUANTIZE = "Requantize"

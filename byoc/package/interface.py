@@ -7,7 +7,6 @@ pixels as bytes, or need only the index of the largest output. With
 graph has integer inputs and outputs. The package is the same for both.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,15 +166,15 @@ def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
             for names in (graph.inputs, graph.outputs)
         )
         return Interface(graph, package.annotations, inputs, outputs)
-    readers: dict[str, list[Node]] = defaultdict(list)
-    for node in graph.nodes:
-        for name in node.inputs:
-            readers[name].append(node)
-    makers = {name: node for node in graph.nodes for name in node.outputs}
-    inputs = tuple(_input(graph, name, readers[name]) for name in graph.inputs)
-    outputs = tuple(_output(graph, name, makers.get(name)) for name in graph.outputs)
+    readers = graph.consumers
+    inputs = tuple(_input(graph, name, readers.get(name, ())) for name in graph.inputs)
+    outputs = tuple(_output(graph, name, graph.producers.get(name)) for name in graph.outputs)
     gone = {node.name for port in inputs if port.integer for node in readers[port.name]}
-    gone |= {makers[port.name].name for port in outputs if port.integer and not readers[port.name]}
+    gone |= {
+        graph.producers[port.name].name
+        for port in outputs
+        if port.integer and port.name not in readers
+    }
     kept = [
         pair
         for pair in zip(graph.nodes, package.annotations, strict=True)

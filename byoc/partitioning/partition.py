@@ -295,10 +295,9 @@ def readers(graph: Graph) -> dict[str, set[str]]:
 
     The empty name stands for an output of the model.
     """
-    found: dict[str, set[str]] = {name: {""} for name in graph.outputs}
-    for node in graph.nodes:
-        for name in node.inputs:
-            found.setdefault(name, set()).add(node.name)
+    found = {name: {node.name for node in nodes} for name, nodes in graph.consumers.items()}
+    for name in graph.outputs:
+        found.setdefault(name, set()).add("")
     return found
 
 

@@ -126,10 +126,8 @@ def take_snapshot(
 def _expose_results(package: Package) -> Package:
     """Return the model package with the result of every node as a graph output."""
     graph = package.graph
-    made = (name for node in graph.nodes for name in node.outputs)
-    return replace(
-        package, graph=replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *made))))
-    )
+    names = tuple(dict.fromkeys((*graph.outputs, *graph.producers)))
+    return replace(package, graph=replace(graph, outputs=names))
 
 
 def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[str, ...]]]:

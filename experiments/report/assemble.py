@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
-from byoc.graph import Graph, Node
+from byoc.graph import Graph
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
 from byoc.layout.region import count_packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
@@ -558,11 +558,6 @@ def _map_served(
     Only nodes between the accelerator and CPU nodes of a single operator and rule are included.
     """
     graph = partition.graph
-    made = {name: node for node in graph.nodes for name in node.outputs}
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
     found = {}
     for node in graph.nodes:
         if node.name not in keys or node.op_type not in BOUNDARIES or not node.outputs:
@@ -570,11 +565,11 @@ def _map_served(
         inwards = node.op_type == QUANTIZE
         float_name = node.inputs[0] if inwards else node.outputs[0]
         others = (
-            [made[float_name]]
-            if inwards and float_name in made
+            [graph.producers[float_name]]
+            if inwards and float_name in graph.producers
             else []
             if inwards
-            else readers.get(float_name, [])
+            else graph.consumers.get(float_name, [])
         )
         kinds = {keys.get(other.name) for other in others}
         ends = float_name in graph.outputs or any(other.op_type in BOUNDARIES for other in others)

@@ -340,10 +340,9 @@ def find_warnings(
         given = inputs.get(node.inputs[0]) if node.op_type == QUANTIZE and node.inputs else None
         if given is not None and given.dtype == np.float32:  # integers cannot be outside the range
             found += _check_range(node.inputs[0], given, graph.values[node.outputs[0]])
-    made = {name: node for node in graph.nodes for name in node.outputs}
     for name, output in network.interface.real(run.outputs).items():
         found += _same_everywhere(name, output)
-        maker = made.get(name)
+        maker = graph.producers.get(name)
         stored = (
             maker.inputs[0]
             if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE
