@@ -106,7 +106,8 @@ class Partitioner:
     def __init__(self, graph: Graph, annotations: Sequence[Annotation] | None = None) -> None:
         self._graph = graph
         self._annotations = annotations or annotate(graph)
-        self._guards = find_guards(graph)
+        selects = any(node.op_type == "Where" for node in graph.nodes)
+        self._guards = find_guards(graph) if selects else NO_GUARDS
         self._lowered: dict[tuple[Target, str, int], Outcome] = {}
 
     def partition(self, target: Target, fit: Fit = all_fit) -> Partition:

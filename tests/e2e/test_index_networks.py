@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import dla
 from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.host.sessions import estimate_cycles
 from byoc.importing import import_model
 from byoc.quantisation.calibrate import default_feeds
 from experiments.report.tables import total_lines
@@ -188,6 +189,49 @@ def test_condition_in_a_branch_runs_one_branch_of_each(outer: bool, shift: float
     ran = [region for region in guarded if region.index in found.run.traces]
     assert len(guarded) == 5  # the outer branch computes before and after the inner one
     assert len(ran) == (3 if outer else 1)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_condition_of_the_cpu_chooses_between_two_results_and_a_copy(mode: int) -> None:
+    w = IndexNetwork(11)
+    x = w.linear(w.input("x", (8, 16)), 16, 16)
+    chosen = w.add("Equal", w.input("mode", (1,), INT64), w.ints(1))
+    bodies = []
+    for number in range(2):
+        body = IndexNetwork(number)
+        body.start(1000 * (number + 1))
+        y = body.linear(body.add("Relu", body.linear(x, 16, 64)), 64, 16)
+        z = body.add("Sigmoid", y) if number else body.add("Identity", x)
+        results = [onnx.helper.make_tensor_value_info(name, FLOAT, [8, 16]) for name in (y, z)]
+        bodies.append(onnx.helper.make_graph(body.nodes, f"b{number}", [], results, body.constants))
+    y, z = w.add_many("If", 2, chosen, then_branch=bodies[0], else_branch=bodies[1])
+    model = w.model(w.linear(w.add("Concat", y, z, axis=1), 32, 4), z)
+    drawn = np.random.default_rng(3).standard_normal((8, 16)).astype(np.float32)
+    feeds: list[Tensors] = [{"x": drawn, "mode": np.array([number])} for number in range(2)]
+    package = import_model(model, calibration=iter(feeds))
+    found = simulate(package, feeds[mode], MACHINE)
+    assert compare(package, feeds[mode], MACHINE).mismatches == 0
+    for one, other in zip(
+        run_file(package.model, feeds[mode]), found.run.outputs.values(), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    regions = found.network.partition.regions
+    guarded = [region for region in regions if region.guards]
+    assert [region.index in found.run.traces for region in guarded] == [mode == 1, mode == 0]
+
+
+def test_only_rows_that_are_selected_cross_the_bus() -> None:
+    cycles = []
+    for rows in (1000, 30_000):
+        w = IndexNetwork(1)
+        x = w.add("Gather", w.weights(rows, 64), w.input("ids", (1, 32), INT64), axis=0)
+        model = w.model(w.linear(x, 64, 8))
+        found = run_on_device(model, feeds_of(model, 1)[0])
+        assert on_cpu(found) == {"Gather"}
+        (part,) = (one for one in found.partition.host_parts if one.nodes[0].op_type == "Gather")
+        cycles.append((found.cycles, estimate_cycles(found.partition.graph, part)))
+    selected = 32 * 64  # read, and written
+    assert cycles[0] == cycles[1] == (cycles[0][0], 1000 + (32 * 8 + 2 * selected) // 4)
 
 
 def test_small_branches_stay_in_one_region() -> None:
