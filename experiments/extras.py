@@ -3,8 +3,6 @@
 The error for a missing library says how to install it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

@@ -7,8 +7,6 @@ pages, comparisons, sweep columns, constraints, objectives and CSV headers read 
 Pages do the same in ``charts/words.js``; a test checks that both agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

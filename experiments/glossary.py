@@ -3,8 +3,6 @@
 ``dla help``, the tooltips of a run's page and ``docs/glossary.md`` show the same texts.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

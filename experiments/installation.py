@@ -3,8 +3,6 @@
 The libraries are those that determine the speed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

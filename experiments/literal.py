@@ -3,8 +3,6 @@
 Control characters become escapes.
 """
 
-from __future__ import annotations
-
 import codecs
 import sys
 import unicodedata

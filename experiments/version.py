@@ -4,8 +4,6 @@ An installed copy does not contain later edits of a checkout; :func:`other_check
 checkout.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from functools import cache

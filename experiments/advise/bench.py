@@ -1,7 +1,5 @@
 """Cycle-exact measurement of a network, compiled without data, on several machines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from byoc.compiler import CompiledNetwork, CompilerPool, compile

@@ -1,7 +1,5 @@
 """Changes to try: one key of the machine, the array or one option at a time, or combinations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction

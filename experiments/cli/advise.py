@@ -1,7 +1,5 @@
 """``dla advise``: the limiter of a network on a machine, and changes that make it faster."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from experiments.advise.request import AdviseRequest

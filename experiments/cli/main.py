@@ -4,8 +4,6 @@ Only the command that is called is imported, or all commands for the help. Each 
 it needs when it runs, so that ``dla --help`` answers at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -3,8 +3,6 @@
 The files are those of docs/adding-an-instruction.md, sections 8 and 9, under other names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec

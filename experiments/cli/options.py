@@ -3,8 +3,6 @@
 Options come from records or are declared here.
 """
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """``dla report``: a saved run, several runs, a system or a sweep as tables, page and images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

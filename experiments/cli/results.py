@@ -3,8 +3,6 @@
 Never the file of an input.
 """
 
-from __future__ import annotations
-
 import csv
 import inspect
 import io

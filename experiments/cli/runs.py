@@ -1,7 +1,5 @@
 """``dla runs`` lists the saved results below a folder; ``dla serve`` shows them in a browser."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``dla schema KIND``: JSON schema of a TOML file, for editors and for checks in other programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any

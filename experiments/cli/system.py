@@ -3,8 +3,6 @@
 ``dla system`` also reports deadlines.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import fields, replace
 from pathlib import Path

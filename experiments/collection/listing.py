@@ -7,8 +7,6 @@ folder, and a damaged file is an entry with its fault.
 a comparison of runs.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

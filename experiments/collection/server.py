@@ -4,8 +4,6 @@ It answers GET and HEAD. It shows a list of runs and sweeps, which the page keep
 the page of each. It opens only files of the list, so that no request names a file elsewhere.
 """
 
-from __future__ import annotations
-
 import errno
 import time
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A snapshot is one side of a comparison: a network on a machine, or a run report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import ascii_uppercase

@@ -1,7 +1,5 @@
 """Display of a comparison: tables for a terminal, charts, and an HTML page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A text describes the machine of the run. A snapshot file is a zip of ``snapshot.
 per tensor; later versions can compare with it.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections import Counter

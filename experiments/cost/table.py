@@ -4,8 +4,6 @@ Each figure has its source and process node. The module also reads ``measured-ga
 of synthesised machines, which ``python -m benchmarks.rtl_area`` writes.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 An RTL log can be compared with it (docs/debugging.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence

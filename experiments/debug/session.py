@@ -5,8 +5,6 @@ machine. ``--dump-sram FIRST..END[:FILE]`` shows bytes of the scratchpad. The co
 compared with another one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

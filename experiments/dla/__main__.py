@@ -3,8 +3,6 @@
 Python imports the package ``dla`` first, which loads the project's packages from their own folder.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

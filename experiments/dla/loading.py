@@ -1,7 +1,5 @@
 """``dla.load``: any file that ``dla`` writes or reads, as the object that it contains."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

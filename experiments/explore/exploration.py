@@ -4,8 +4,6 @@ The report has charts of the front and of the growing hypervolume, a table, and 
 have a name and a unit; less is better in both costs of a pair.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Its file is readable TOML with the command table and the assembly text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ in float on the local CPU, so scales may differ in the last bit between CPUs. A 
 stored program on the stored input and does not depend on that.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping

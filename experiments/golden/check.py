@@ -1,7 +1,5 @@
 """Check of stored cases: every aspect separately, and the first command that differs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import get_args

@@ -3,8 +3,6 @@
 A difference names the element and the command that differ, and the state at that command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod

@@ -5,8 +5,6 @@ kernels, cycles by the event engine and by the engine without events. All four a
 a change of any one of them shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Recording of cases, of the catalogue or of the user, and acceptance of new results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Summary of the golden cases that differ: a table by instruction and aspect, and JUnit XML."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 Regions run one after another: figures add up, peaks take the maximum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

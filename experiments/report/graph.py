@@ -5,8 +5,6 @@ lane is free, so that chains are straight. A tensor that passes other columns ta
 that no line crosses a node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count

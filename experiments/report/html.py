@@ -6,8 +6,6 @@ hashes, all scripts and style elements except the page's own. Text and HTML are 
 :func:`escape_html` turns text into HTML. Equal contents give equal bytes.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

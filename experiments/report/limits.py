@@ -3,8 +3,6 @@
 One sentence describes each limiter.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Parts of a run report about memory: the scratchpad over time, and state between steps."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

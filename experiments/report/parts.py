@@ -1,7 +1,5 @@
 """Base of all parts of a report, types of their fields, and measured figures."""
 
-from __future__ import annotations
-
 import reprlib
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Perfetto stores times as integer nanoseconds. One cycle is one nanosecond in the
 of times are exact numbers of cycles at every clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ model" (2009). A machine with N processing elements and a bus of B bytes per cyc
 min(N, B x) multiply-accumulates per cycle, if it does x of them per byte of traffic.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -3,8 +3,6 @@
 The graph has a box for each node, input and output, with its cycles.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product

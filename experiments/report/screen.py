@@ -1,7 +1,5 @@
 """One screen of a run: is it right, how fast is it, what limits it, which layers cost most."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from textwrap import shorten

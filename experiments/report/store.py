@@ -3,8 +3,6 @@
 For an invalid file, reading fails with one clear line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

@@ -3,8 +3,6 @@
 Data rows contain plain numbers, under the same names everywhere.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Regions follow one another. The sums of the slices are the figures of the report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """Reproduction of published figures: their names, and the claims that our figures decide."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

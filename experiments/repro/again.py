@@ -4,8 +4,6 @@ A run report contains the command that made it. A results file contains manifest
 run, and rows with the expected results.
 """
 
-from __future__ import annotations
-
 import io
 import random
 import shlex

@@ -7,8 +7,6 @@ texts also give the totals with DMA. For words of the paper such as "drastically
 threshold is ours, and the claim's rule states it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -7,8 +7,6 @@ below. Bars are EX cycles stacked by CONV, DEPTH and REQUANT; a mark above each 
 with its DMA.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

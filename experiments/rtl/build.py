@@ -3,8 +3,6 @@
 It contains Verilog, a model of the machine's scratchpad, and a simulation executable.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

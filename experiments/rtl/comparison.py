@@ -3,8 +3,6 @@
 Cases come from a corpus, programs of the user, or the regions of a network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

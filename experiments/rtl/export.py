@@ -6,8 +6,6 @@ The program is a case of a corpus, a built-in case, or one of the user. The file
 describes every file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -3,8 +3,6 @@
 Gates are counted per component.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

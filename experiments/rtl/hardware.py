@@ -3,8 +3,6 @@
 The module also chooses the hardware build for each machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property

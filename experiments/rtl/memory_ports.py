@@ -1,7 +1,5 @@
 """Scratchpad ports of the hardware, with the operands that each transfers."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """Waves of a part of a run: the cycles of a command, of a layer, or a given range."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

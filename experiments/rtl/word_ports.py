@@ -4,8 +4,6 @@ There is no hardware with banked memory yet. The requesters are those with which
 its cycles (docs/machine.md, section 12).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

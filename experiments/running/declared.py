@@ -4,8 +4,6 @@ The :class:`CommandOption` gives the field's form on command lines. Fields witho
 only in Python. The module imports little, because ``dla --help`` reads all options.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields

@@ -10,8 +10,6 @@ folder. Import ignores invalid entries and makes their packages again. A cache t
 or written is not an error; the run then uses no cache.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac

@@ -4,8 +4,6 @@ The module also analyses programs with the sanitizer. A package runs on an input
 tensors from files, raw bytes in memory, or both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

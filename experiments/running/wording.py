@@ -1,7 +1,5 @@
 """Errors of the Python interface: they name keywords, where commands name options."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -5,8 +5,6 @@ declaration of its field in ``Arch`` or ``Timing``. Whether a combination of val
 machine is checked only when the machine is built.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 

@@ -12,8 +12,6 @@ and the compiler options that change programs, such as ``schedule``. A single ``
 value after ``or`` is one more alternative for the preceding comparison.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import re

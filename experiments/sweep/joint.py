@@ -4,8 +4,6 @@ A machine meets the sweep's limits if every network runs on it and meets its lim
 the networks come from the rows of the results file.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Executors of jobs: local processes, this process, or the workers of an existing Dask cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import multiprocessing

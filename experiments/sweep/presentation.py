@@ -4,8 +4,6 @@ The page contains the columns, and its scripts draw the charts: Pareto front, he
 coordinates over columns that the reader chooses, with filters.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

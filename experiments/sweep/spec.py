@@ -1,7 +1,5 @@
 """Specification of a sweep: a TOML file (docs/sweeps.md), read and checked before anything runs."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass

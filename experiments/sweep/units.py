@@ -3,8 +3,6 @@
 Limits and objectives use these names. Energy and area are estimates from a cost table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Charts of a system's run: response times, their causes, units and memory over time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import cycle
 

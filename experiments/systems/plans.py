@@ -3,8 +3,6 @@
 A plan has the networks of one task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import ceil
 

@@ -5,8 +5,6 @@ everything that its figures depend on: the checked system, the packages of its n
 and the requested figures. A process compiles shared networks once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

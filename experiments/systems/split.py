@@ -4,8 +4,6 @@ Its programs are timed on the shared memory and run on data; the result is check
 presented.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

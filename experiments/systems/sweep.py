@@ -3,8 +3,6 @@
 Each combination gives one row of figures.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 The alternatives are those that the compiler considered; misfits do not fit in memory.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Layouts of a layer's operands on banked memory, and the cost of the copies between layouts."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

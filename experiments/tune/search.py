@@ -9,8 +9,6 @@ groups that pay only together. Everything follows from the seed and the measurem
 can be resumed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 
 import numpy as np

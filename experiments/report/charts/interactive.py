@@ -1,7 +1,5 @@
 """Charts as figures of plotly.js: plain data that a page's script passes to plotly.js."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from math import log10
 from typing import Any

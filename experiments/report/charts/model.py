@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito, "Color Universal Design" (2008), which colou
 distinguish. Patterns, markers and labels distinguish things in grey prints as well.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
