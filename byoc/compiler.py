@@ -197,13 +197,13 @@ def compile(
     if chosen:
         chosen.check_made_for(package.digest, arch.digest())
     shared = pool or CompilerPool()
-    interface, _ = shared.interface(package, options)
-    found = partition_package(package, arch, options, shared)
-    if options.strict:
-        refuse_fallback(found)
-    searches = shared.searches(arch, DEFAULT_BUS if timing is None else bus_of(timing))
-    regions = report_each(found.regions, f"compiling {package.source}", progress)
     with pause_collector():
+        interface, _ = shared.interface(package, options)
+        found = partition_package(package, arch, options, shared)
+        if options.strict:
+            refuse_fallback(found)
+        searches = shared.searches(arch, DEFAULT_BUS if timing is None else bus_of(timing))
+        regions = report_each(found.regions, f"compiling {package.source}", progress)
         compiled = compile_regions(
             regions, found.graph.values, arch, options, data=data, searches=searches
         )

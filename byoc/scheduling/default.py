@@ -9,7 +9,7 @@ scratchpad size (:mod:`byoc.scheduling.search_pool`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.memplan import peak_bytes
-from byoc.scheduling.pipelining import TIGHT, Pipelined, Spread, pipeline_tiles
+from byoc.scheduling.pipelining import TIGHT, Spread, pipeline_tiles
 from byoc.scheduling.region_context import LayerPlan, RegionContext
 from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.residency import (
@@ -48,7 +48,7 @@ from byoc.scheduling.residency import (
     plan_layers,
 )
 from byoc.scheduling.search_pool import SearchPool
-from byoc.scheduling.stream import AT_ONCE, Memory, Scheduled, TileSteps
+from byoc.scheduling.stream import Memory, Scheduled, TileSteps
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -204,17 +204,13 @@ def _place_plan(
     if not plans:
         return None
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
-    rehearsed: list[tuple[Pipelined, Mapping[int, int], Rehearsed]] = []
-    for one in plans:
-        early = one.rehearse_stream(shared, context.loads, arch)
-        rehearsed.append((one, AT_ONCE, early))
-        late = one.find_store_waits(early.times)
-        if late:
-            rehearsed.append((one, late, one.rehearse_stream(shared, context.loads, arch, late)))
-    found, waits, best = min(rehearsed, key=lambda one: one[2].cycles)
+    rehearsed = [
+        (one, times) for one in plans for times in one.rehearse_stream(shared, context.loads, arch)
+    ]
+    found, best = min(rehearsed, key=lambda pair: pair[1].cycles)
     choices = _to_choices(context.layers, plan)
     placed = found.steps, memory, found.requests, found.addresses
-    scheduled = Scheduled(*placed, choices, store_waits=waits)
+    scheduled = Scheduled(*placed, choices, store_waits=best.store_waits)
     # Estimates of copies in banked memory may exceed the cycles of their commands.
     compute = min(sum(cycles), best.computed)
     # The images of a batch share constants, so the bound uses only the layers of the last image.

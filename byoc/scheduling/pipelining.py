@@ -45,7 +45,6 @@ from byoc.scheduling.memplan import (
 )
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
 from byoc.scheduling.stream import (
-    AT_ONCE,
     CommandStep,
     Pointer,
     TileSteps,
@@ -97,20 +96,17 @@ class Pipelined(NamedTuple):
         return tuple([cue.step for cue in self.cues])
 
     def rehearse_stream(
-        self,
-        shared: Collection[int],
-        loads: CommandLoads,
-        arch: Arch,
-        store_waits: Mapping[int, int] = AT_ONCE,
-    ) -> Rehearsed:
-        """Return a better estimate, from a rehearsal of the stream on ``arch``.
+        self, shared: Collection[int], loads: CommandLoads, arch: Arch
+    ) -> tuple[Rehearsed, ...]:
+        """Return better estimates, from rehearsals of the stream on ``arch``.
 
-        See :func:`rehearse`.
+        In the second one, if any, some stores wait for loads. See :func:`rehearse`.
         """
-        placed = self.requests, self.addresses
-        return rehearse(self.cues, *placed, shared, loads, arch, store_waits)
+        early = rehearse(self.cues, self.requests, self.addresses, shared, loads, arch)
+        waits = self._find_store_waits(early.times)
+        return (early, early.delay_stores(waits)) if waits else (early,)
 
-    def find_store_waits(self, times: CommandClockTimes) -> dict[int, int]:
+    def _find_store_waits(self, times: CommandClockTimes) -> dict[int, int]:
         """Return the loads that stores should wait for, by position in the stream.
 
         A store waits for the last load for the next tile, if both share the bus by ``times``. EX

@@ -34,10 +34,25 @@ class Cue(NamedTuple):
 
 
 class Rehearsed(NamedTuple):
-    """Steps in stream order with their estimated times."""
+    """Steps in stream order with their estimated times.
+
+    ``tasks`` are their commands; the first one is issued in cycle ``begin``. ``store_waits``: loads
+    that stores wait for, by position in the stream.
+    """
 
     steps: Sequence[CommandStep]
+    tasks: Sequence[CommandTask]
+    begin: int
     times: CommandClockTimes
+    store_waits: Mapping[int, int] = AT_ONCE
+
+    def delay_stores(self, store_waits: Mapping[int, int]) -> Rehearsed:
+        """Return the times of the same stream with stores that wait for loads."""
+        tasks = list(self.tasks)
+        for number, load in store_waits.items():
+            loaded, computed = tasks[number].needs
+            tasks[number] = tasks[number]._replace(needs=(max(loaded, load), computed))
+        return Rehearsed(self.steps, tasks, self.begin, run(tasks, self.begin), store_waits)
 
     @property
     def cycles(self) -> int:
@@ -84,7 +99,6 @@ def rehearse(
     shared: Collection[int],
     loads: CommandLoads,
     arch: Arch,
-    store_waits: Mapping[int, int] = AT_ONCE,
 ) -> Rehearsed:
     """Estimate when each command of a stream starts and ends.
 
@@ -97,7 +111,6 @@ def rehearse(
         shared: buffers that commands use in part: residents and windows.
         loads: scratchpad accesses of commands.
         arch: the machine.
-        store_waits: loads that stores wait for, by position in the stream.
     """
     order = _Order(requests, addresses, frozenset(shared))
 
@@ -125,12 +138,10 @@ def rehearse(
     tasks = []
     for number, cue in enumerate(cues):
         cycles, uses = work(cue.step)
-        needed = order.find_needed(number, cue)
-        if number in store_waits:
-            needed = max(needed[0], store_waits[number]), needed[1]
-        tasks.append(CommandTask(cue.step.unit.value, cycles, needed, uses))
+        tasks.append(CommandTask(cue.step.unit.value, cycles, order.find_needed(number, cue), uses))
     steps = [cue.step for cue in cues]
-    return Rehearsed(steps, run(tasks, loads.first_issue(steps, addresses)))
+    begin = loads.first_issue(steps, addresses)
+    return Rehearsed(steps, tasks, begin, run(tasks, begin))
 
 
 class _Use:
