@@ -98,8 +98,6 @@ def narrow(graph: Graph, name: str) -> bool:
     rescaling between the host and the convolutions keeps the narrow atoms, so that the bus moves
     fewer bytes.
     """
-    if not _is_small_image(graph.values[name].shape):
-        return False  # a rescaling keeps the shape
     producer = graph.producers.get(name)
     while producer is not None and producer.integer and producer.op_type == _REQUANTIZE:
         name = producer.inputs[0]
@@ -113,30 +111,25 @@ _REQUANTIZE = "Requantize"
 def _is_convolved_image(graph: Graph, name: str) -> bool:
     """Return whether a tensor is one image of few channels that only convolutions read.
 
-    A rescaling may be between the tensor and the convolutions.
+    A rescaling that only integer operators read may be between the tensor and the convolutions. The
+    batch is 1, and there are at most :data:`NARROW` channels.
     """
-    if not _is_small_image(graph.values[name].shape):
+    shape = graph.values[name].shape
+    if len(shape) < 3 or shape[0] != 1 or shape[1] > NARROW:
         return False
     for node in graph.consumers.get(name, ()):
         if not node.integer:
             continue
-        rescaled = node.outputs[0] if node.op_type == _REQUANTIZE else ""
         convolution = node.op_type == "Conv" and node.attributes.get("group") == 1
+        rescaled = node.outputs[0]
         if not convolution and not (
-            rescaled and _is_inner(graph, rescaled) and _is_convolved_image(graph, rescaled)
+            node.op_type == _REQUANTIZE
+            and rescaled not in graph.outputs
+            and all(one.integer for one in graph.consumers.get(rescaled, ()))
+            and _is_convolved_image(graph, rescaled)
         ):
             return False
     return True
-
-
-def _is_small_image(shape: tuple[int, ...]) -> bool:
-    """Return whether a shape has a batch of 1 and at most :data:`NARROW` channels."""
-    return len(shape) >= 3 and shape[0] == 1 and shape[1] <= NARROW
-
-
-def _is_inner(graph: Graph, name: str) -> bool:
-    """Return whether all consumers of a tensor are integer operators."""
-    return name not in graph.outputs and all(node.integer for node in graph.consumers.get(name, ()))
 
 
 def pack_operations(
