@@ -1,16 +1,17 @@
-"""Measure how the time to import and to run a network grows with its number of operators.
+"""Measure how the time to import, compile and run a network grows with its number of operators.
 
 Compares the time per link of a chain with that of a chain a thirtieth as long.
 
 ``python -m benchmarks.importing [KIND ...]`` prints processor time, of an import also what is not
-ONNX Runtime's: opening its sessions is not linear (0.6 ms a link of 100 convolutions, 1.9 of
-3,000).
+ONNX Runtime's: opening its sessions is not linear (0.6 ms a link of 100 convolutions, 2.1 of
+3,000). Networks are compiled for ISA v4 and v5.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -18,8 +19,10 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from byoc.compiler import compile
 from byoc.importing import import_model
 from experiments import run
+from isa.arch import Arch
 
 SHAPE = (1, 4, 6, 6)
 Weights = dict[str, Any]
@@ -140,17 +143,17 @@ class _Timed(onnxruntime.InferenceSession):  # type: ignore[misc]
         return found
 
 
-def _took(work: Callable[[ModelProto], object], model: ModelProto) -> tuple[float, float]:
-    """Return the processor seconds of ``work``, in total and without those of ONNX Runtime."""
+def _took(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """Return the result of ``work`` and its processor seconds, also without ONNX Runtime's."""
     begin = process_time()
     theirs = _Timed.spent
-    work(model)
+    result = work()
     seconds = process_time() - begin
-    return seconds, seconds - (_Timed.spent - theirs)
+    return result, seconds, seconds - (_Timed.spent - theirs)
 
 
 def main(kinds: list[str]) -> None:
-    """Print the seconds to import and to run networks of three lengths of each kind.
+    """Print the seconds to import, compile and run networks of three lengths of each kind.
 
     Of the import, the part outside ONNX Runtime is printed too.
     """
@@ -160,16 +163,19 @@ def main(kinds: list[str]) -> None:
         first: list[float] = []
         for length in (LENGTHS[kind] // 30, LENGTHS[kind] // 3, LENGTHS[kind]):
             model = recurrent(length) if kind == "steps" else chain(kind, length)
-            seconds = [*_took(import_model, model), _took(run, model)[0]]
+            package, *seconds = _took(partial(import_model, model))
+            compiling = [partial(compile, package, Arch(isa=isa)) for isa in ("v4", "v5")]
+            seconds += [_took(work)[1] for work in compiling]
+            seconds.append(_took(partial(run, model))[1])
             found = [1000 * each / length for each in seconds]
             first = first or found
-            whole, ours, all_of_it = (
+            whole, ours, v4, v5, all_of_it = (
                 f"{now:.2f} ms ({now / then:.2f} of the first line)"
                 for now, then in zip(found, first, strict=True)
             )
             print(
-                f"{kind} {length}: a link is imported in {whole}, of which ours {ours}, run in "
-                f"{all_of_it}",
+                f"{kind} {length}: a link is imported in {whole}, of which ours {ours}, compiled "
+                f"for v4 in {v4}, for v5 in {v5}, run in {all_of_it}",
                 flush=True,
             )
 
