@@ -263,6 +263,17 @@ def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArra
 
 @write_operators(QUANTIZE)
 def _raise(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Move every QuantizeLinear as :func:`_move_before` does."""
+    return _move_before(graph, node)
+
+
+@write_operators(QUANTIZE)
+def _raise_fixed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Move every QuantizeLinear of a tensor with a static shape as :func:`_move_before` does."""
+    return _move_before(graph, node) if node.input[0] in graph.shapes else None
+
+
+def _move_before(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a QuantizeLinear from after a data movement node to before it.
 
     The result of the movement must have no other consumers.
@@ -318,7 +329,7 @@ def select_integers(model: ModelProto) -> ModelProto:
     Exact: a QuantizeLinear with the parameters of the DequantizeLinear gives the same integers, and
     integers have the order of the real numbers.
     """
-    return _raise(_choose_integers(model))
+    return _raise_fixed(_choose_integers(model))
 
 
 @write_operators(*_CHOOSERS)
