@@ -5,8 +5,6 @@ bounds. Each layer is estimated alone: fixed prices represent its effect on the 
 after it. The command clock (:mod:`byoc.estimate.commands`) estimates whole regions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Run the parts of a compiled network in order: regions on an Executor, host parts on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

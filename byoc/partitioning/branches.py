@@ -4,8 +4,6 @@ A Where with one flag selects the result of a branch, such as that of an If. The
 only if its result is selected.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

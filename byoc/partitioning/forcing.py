@@ -1,7 +1,5 @@
 """Keep chosen nodes on the CPU although the accelerator could run them (``--cpu``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase

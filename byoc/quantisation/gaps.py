@@ -4,8 +4,6 @@ All float parts of a model become one float model. Its inputs and outputs are th
 borders to the quantised parts, which keep their scales and their integers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

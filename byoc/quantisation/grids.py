@@ -1,7 +1,5 @@
 """Find the integers again from which a file computes its constants."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ start. If at most w consecutive rows are live at a time, no two rows share bytes
 moved. A window of all rows is the whole tensor; a window of one band's rows is dense in every band.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Bands of rows of a group's layers, in the order in which they run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

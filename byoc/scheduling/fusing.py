@@ -6,8 +6,6 @@ tensor becomes a look-up table of the operation that produces the tensor, if the
 consumer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final

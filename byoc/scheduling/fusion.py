@@ -7,8 +7,6 @@ backwards from their last layer. Each step adds one layer: the rows that a band 
 operands, the windows for them, and the transfers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The steps of one layer, tile by tile: loads, commands and stores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@ Every entry has all its dependencies as key, so a compilation gives the same res
 a pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ fits. Every operation loads its inputs from system memory and stores its result 
 run strictly one after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from byoc.operators.geometry import Geometry

@@ -1,7 +1,5 @@
 """Search the tiling of a layer with the lowest estimated cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from operator import itemgetter

@@ -6,8 +6,6 @@ depends on a budget only through tests of the form "does it hold n bytes" is val
 of budgets. The search caches answers with these ranges.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterator
 from itertools import product

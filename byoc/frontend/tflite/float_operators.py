@@ -1,7 +1,5 @@
 """Converters of TensorFlow Lite operators on floats to ONNX nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod

@@ -4,8 +4,6 @@ Weights may be float32, float16, or integers with scales (dynamic-range quantisa
 the floats that they represent.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Converters of networks with a dynamic batch write SHAPE, STRIDED_SLICE and PACK 
 All shapes are fixed when the model is imported.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ ranks and sizes that static shapes decide, such as ``If(Shape(x)[0] == 1, Squeez
 it, later passes see the operators and their shapes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from math import prod

@@ -1,7 +1,5 @@
 """Rewrite rules that turn a Pad into padding of the operator after it; exact, for every model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
