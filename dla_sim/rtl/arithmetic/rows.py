@@ -23,7 +23,7 @@ from dla_sim.rtl.arithmetic.integers import (
     root_rows,
     wire,
 )
-from dla_sim.rtl.arithmetic.requantise import REDUCED_BITS
+from dla_sim.rtl.arithmetic.lane import REDUCED_BITS
 from dla_sim.rtl.building import stage
 
 LANE_LATENCY = 5

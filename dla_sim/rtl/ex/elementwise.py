@@ -25,8 +25,7 @@ from dla_sim.rtl.arithmetic.elementwise import (
     UnaryFunction,
 )
 from dla_sim.rtl.arithmetic.integers import wire
-from dla_sim.rtl.arithmetic.lane import command_constants
-from dla_sim.rtl.arithmetic.requantise import Requantise
+from dla_sim.rtl.arithmetic.lane import Requantise, command_constants
 from dla_sim.rtl.building import Library, choose_clock, gated_clock, stage
 from dla_sim.rtl.ex.counting import Group, Level, Nest, NestWalk, Odometer, Position, delayed
 from dla_sim.rtl.ex.engine import TABLE_SHIFT, Engine, Steps, Tables

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dla_sim.rtl.building import Library
 from dla_sim.rtl.ex.elementwise import Elementwise
 from dla_sim.rtl.ex.engine import LARGEST_LATENCY, Engine
-from dla_sim.rtl.ex.mac.engine import Mac
+from dla_sim.rtl.ex.mac.results import Mac
 from dla_sim.rtl.ex.permute import Permute
 from dla_sim.rtl.ex.pooling import Pool
 from dla_sim.rtl.ex.resize import Resize

@@ -9,9 +9,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, sign
 
 from dla_sim.rtl.arithmetic.elementwise import extreme
 from dla_sim.rtl.arithmetic.integers import clamp_signed, wire
-from dla_sim.rtl.arithmetic.lane import command_constants
+from dla_sim.rtl.arithmetic.lane import Requantise, command_constants
 from dla_sim.rtl.arithmetic.pooling import AverageResult, AverageTerm, RunningSum, mean_multiplier
-from dla_sim.rtl.arithmetic.requantise import Requantise
 from dla_sim.rtl.building import Library, choose_clock, gated_clock, stage
 from dla_sim.rtl.ex.counting import Level, Nest, NestWalk, accumulate_strides, delayed, multiples
 from dla_sim.rtl.ex.engine import TABLE_SHIFT, Engine, Steps, Tables

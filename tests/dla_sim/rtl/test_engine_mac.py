@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dla_sim.rtl.ex.mac.engine import Mac
+from dla_sim.rtl.ex.mac.results import Mac
 from dla_sim.rtl.ex.mac.work import CONVOLUTIONS, MNEMONICS
 from dla_sim.rtl.parameters import Limits
 from isa.arch import Arch, PeArray

@@ -10,7 +10,7 @@ from amaranth.hdl import Module, Shape, Value, signed, unsigned
 from numpy.typing import NDArray
 
 from dla_sim.rtl.arithmetic import floats
-from dla_sim.rtl.arithmetic.requantise import REDUCED_BITS, Requantise
+from dla_sim.rtl.arithmetic.lane import REDUCED_BITS, Requantise
 from isa import numerics
 from isa.numerics.requantising import rint_to_int64, round_half_away
 from tests.dla_sim.rtl.lanes.case import (
