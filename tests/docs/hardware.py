@@ -15,7 +15,7 @@ from pathlib import Path
 
 from amaranth.hdl import Elaboratable, Fragment, Signal, UnusedElaboratable
 from amaranth.lib import wiring
-from dla_sim.rtl.ex.mac.engine import Mac
+from dla_sim.rtl.ex.mac.results import Mac
 
 from dla_sim.presets import load_preset
 from dla_sim.rtl.building import Library
