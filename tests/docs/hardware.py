@@ -15,7 +15,6 @@ from pathlib import Path
 
 from amaranth.hdl import Elaboratable, Fragment, Signal, UnusedElaboratable
 from amaranth.lib import wiring
-from dla_sim.rtl.ex.mac.results import Mac
 
 from dla_sim.presets import load_preset
 from dla_sim.rtl.building import Library
@@ -24,6 +23,7 @@ from dla_sim.rtl.control import REQUESTERS, CommandQueue, Control, TokenCounter,
 from dla_sim.rtl.dma import DmaUnit, Transfer
 from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.ex.engines import ENGINES, engines
+from dla_sim.rtl.ex.mac.results import Mac
 from dla_sim.rtl.ex.unit import ExUnit
 from dla_sim.rtl.fetch import ChunkBuffer, Fetch
 from dla_sim.rtl.parameters import Configuration, Limits, limits_of
