@@ -85,7 +85,7 @@ from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
 from byoc.quantisation.quantize import find_ranges, quantise_within
 from byoc.quantisation.resemblance import outputs_of, resemblance
 from byoc.quantisation.samples import CalibrationSamples
-from byoc.quantisation.search import quantise_by
+from byoc.quantisation.search import QuantisationSearch
 from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
@@ -300,8 +300,8 @@ def _import_only(
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
-    on_grids = on_file.weights > 0
-    made = quantise_by(method, handed, ranges, samples, exact, on_grids, progress)
+    search = QuantisationSearch(handed, ranges, samples, exact, on_file.weights > 0, progress)
+    made = search.run(method)
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
         drawn = replace(drawn, trials=made.trials, lossy=made.noise or {})

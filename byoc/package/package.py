@@ -114,7 +114,8 @@ class Calibration:
 
     def list_trials(self) -> list[str]:
         """Return a line for each trial, and one for the activations that lose the most."""
-        worst = [f"{name} {level:.1f} dB" for name, level in list(self.lossy.items())[:3]]
+        noisy = sorted(self.lossy.items(), key=lambda each: each[1])
+        worst = [f"{name} {level:.1f} dB" for name, level in noisy[:3]]
         alone = [f"alone in int8: {', '.join(worst)}"] if worst else []
         return [*map(str, self.trials), *alone]
 

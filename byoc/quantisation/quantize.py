@@ -110,7 +110,9 @@ def quantise_within(
     """
     if not has_floats(model):
         return copy_model(model)
-    return (writer or BoundaryWriter)(model, ranges, given or {}, on_grids, state).write_model()
+    made = (writer or BoundaryWriter)(model, ranges, given or {}, on_grids, state)
+    del model
+    return made.write_model()
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ def refine_ranges(
 ) -> Ranges:
     """Return narrower ranges of a float model's tensors, by a method of ``RANGE_METHODS``.
 
-    ``ranges`` are from minimum to maximum.
+    ``ranges`` are from minimum to maximum; other methods return them unchanged.
     """
+    if method not in RANGE_METHODS:
+        return ranges
     found = dict(ranges)
     inputs = [value.name for value in model.graph.input]
     own = {value.name for value in model.graph.output}

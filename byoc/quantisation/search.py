@@ -15,10 +15,10 @@ from onnx import ModelProto
 
 from byoc.frontend.onnx.rewriting.integers import quantise_tables, select_integers
 from byoc.package.package import QuantisationTrial
-from byoc.quantisation.calibrate import Feeds, Pairs, Ranges
+from byoc.quantisation.calibrate import Feeds, Ranges
 from byoc.quantisation.quantize import BoundaryWriter, quantise_within
 from byoc.quantisation.refine import RANGE_METHODS, refine_ranges
-from byoc.quantisation.resemblance import compare_pairs, resemblance
+from byoc.quantisation.resemblance import MOST_DECIBELS, compare_pairs, resemblance
 from byoc.quantisation.samples import CalibrationSamples
 from byoc.quantisation.wide import ProbeWriter, SumsWriter, WideTensors
 from byoc.runtimes.session import OnnxRuntimeSession
@@ -54,114 +54,90 @@ class Found:
     noise: Mapping[str, float] | None = None
 
 
-def write_quantised(
-    model: ModelProto,
-    ranges: Ranges,
-    state: Pairs,
-    on_grids: bool,
-    writer: Callable[..., BoundaryWriter] = BoundaryWriter,
-) -> ModelProto:
-    """Quantise a float model with known ranges, with its tables and selections in integers."""
-    made = quantise_within(model, ranges, on_grids=on_grids, state=state, writer=writer)
-    return select_integers(quantise_tables(made))
-
-
-def quantise_by(
-    method: str,
-    handed: list[ModelProto],
-    ranges: Ranges,
-    samples: CalibrationSamples,
-    exact: Sequence[Feeds],
-    on_grids: bool,
-    progress: Progress,
-) -> Found:
-    """Remove the prepared model from the list ``handed`` and quantise it by a method.
-
-    ``exact`` are the float model's outputs on the samples that were kept. The methods other than
-    ``minmax`` use only these samples, and ``ranges`` from all.
-    """
-    if method == "minmax" or not samples.count:
-        return Found(write_quantised(handed.pop(), ranges, samples.state, on_grids))
-    feeds = samples.kept[: len(exact)]
-    search = QuantisationSearch(
-        handed.pop(), ranges, feeds, exact, samples.state, on_grids, progress
-    )
-    return search.run(method)
-
-
 class QuantisationSearch:
-    """Search on the samples ``feeds``, for which ``exact`` are the float model's outputs.
+    """Quantisation of a prepared float model, which ``handed`` contains and the object removes.
 
-    ``ranges`` are from minimum to maximum.
+    ``ranges`` are from minimum to maximum. ``exact`` are the float model's outputs on the samples
+    that were kept. The methods other than ``minmax`` use only these samples.
     """
 
     def __init__(
         self,
-        model: ModelProto,
+        handed: list[ModelProto],
         ranges: Ranges,
-        feeds: Sequence[Feeds],
+        samples: CalibrationSamples,
         exact: Sequence[Feeds],
-        state: Pairs,
         on_grids: bool,
         progress: Progress,
     ) -> None:
-        self._model = model
+        self._handed = handed
         self._ranges = ranges
-        self._feeds = feeds
+        self._feeds = samples.kept[: len(exact)]
         self._exact = exact
-        self._state = state
+        self._state = samples.state
         self._on_grids = on_grids
         self._progress = progress
         self._trials: list[QuantisationTrial] = []
 
     def run(self, method: str) -> Found:
         """Return the model quantised by ``method``; ``auto`` compares all of them."""
+        if method == "minmax" or not self._feeds:
+            # Without a reference, so that the quantiser can free the model.
+            return Found(self._write(self._handed, self._ranges))
+        self._model = self._handed.pop()
         if method != "auto":
             return self._refine(method)
-        given = best = Found(self._write(self._ranges))
-        first = level = self._try("minmax", given)
-        for ranging in RANGE_METHODS:
-            other = self._refine(ranging)
-            found = self._try(ranging, other)
-            best, level = (other, found) if found > level else (best, level)
+        found = {name: self._refine(name) for name in ("minmax", *RANGE_METHODS)}
+        levels = {name: self._try(name, one) for name, one in found.items()}
         noise: dict[str, float] = {}
-        if level < TARGET:
+        if max(levels.values()) < TARGET:
             # With minmax, because a tensor in float does not remove the errors of narrower ranges.
             noise = self._measure_noise()
             tensors = WideTensors(self._model)
-            wide = self._find_wide(tensors, list(noise), first)
+            wide = self._find_wide(tensors, list(noise), levels["minmax"])
             if wide:
-                other = self._keep_float(tensors, wide)
-                found = self._try("minmax + float", other)
-                best, level = (other, found) if found > level else (best, level)
-        chosen = max(self._trials, key=lambda one: one.decibels).method
-        trials = (replace(one, chosen=one.method == chosen) for one in self._trials)
+                name = "minmax + float"
+                found[name] = self._keep_float(tensors, wide)
+                levels[name] = self._try(name, found[name])
+        best = max(levels, key=lambda name: levels[name])
+        trials = (replace(one, chosen=one.method == best) for one in self._trials)
         listed = dict(list(noise.items())[:_LISTED])
-        return replace(best, trials=tuple(trials), noise=listed)
+        return replace(found[best], trials=tuple(trials), noise=listed)
 
     def _try(self, name: str, found: Found) -> float:
         """Record a trial; return the decibels of its worst output."""
         self._progress(f"comparing {name} with float")
         levels, classes = resemblance(self._exact, found.model, self._feeds)
-        level = min(levels.values(), default=0.0)
+        level = min(levels.values(), default=MOST_DECIBELS)
         agreement = min(classes.values(), default=None)
         self._trials.append(QuantisationTrial(name, level, agreement, len(found.in_float)))
         return level
 
     def _refine(self, method: str) -> Found:
         self._progress(f"quantising by {method}")
-        ranges = refine_ranges(self._model, self._feeds, self._ranges, method, self._state)
-        return Found(self._write(ranges))
+        given = self._model, self._feeds, self._ranges
+        return Found(self._write([self._model], refine_ranges(*given, method, self._state)))
 
     def _write(
-        self, ranges: Ranges, writer: Callable[..., BoundaryWriter] = BoundaryWriter
+        self,
+        handed: list[ModelProto],
+        ranges: Ranges,
+        writer: Callable[..., BoundaryWriter] = BoundaryWriter,
     ) -> ModelProto:
-        return write_quantised(self._model, ranges, self._state, self._on_grids, writer)
+        """Remove a model from the list and quantise it, with its tables and selections in integers.
+
+        ``ranges`` are those of the model's tensors.
+        """
+        made = quantise_within(
+            handed.pop(), ranges, on_grids=self._on_grids, state=self._state, writer=writer
+        )
+        return select_integers(quantise_tables(made))
 
     def _keep_float(self, tensors: WideTensors, wide: Collection[str]) -> Found:
         """Quantise the model but for the tensors ``wide``."""
         in_float = tensors.list_float_nodes(wide)
-        made = self._write(self._ranges, partial(SumsWriter, in_float=in_float, wide=wide))
+        writer = partial(SumsWriter, sums=tensors.sums, in_float=in_float, wide=wide)
+        made = self._write([self._model], self._ranges, writer)
         given = {node.name for node in self._model.graph.node}
         added = (
             node.name
@@ -185,7 +161,7 @@ class QuantisationSearch:
             self._progress(f"comparing {len(chosen)} groups of tensors in float")
             model = self._keep_float(tensors, join(chosen)).model
             levels, _ = resemblance(self._exact, model, self._feeds)
-            return min(levels.values(), default=0.0)
+            return min(levels.values(), default=MOST_DECIBELS)
 
         roots = {name: root for root, group in tensors.groups.items() for name in group}
         order: list[str] = []

@@ -36,7 +36,8 @@ class WideTensors:
     """Groups of tensors of a float model that can stay in float together.
 
     ``groups`` has them by their first tensor, in execution order. Operators that only move elements
-    connect a group, because a quantised result would undo a float operand.
+    connect a group, because a quantised result would undo a float operand. ``sums`` are the nodes
+    that can return int32 sums.
     """
 
     def __init__(self, model: ModelProto) -> None:
@@ -45,10 +46,10 @@ class WideTensors:
         self._closures = [
             {node.name for node in closure.nodes} for closure in find_quantised_closures(model)
         ]
-        self._views = {node.name: node for node in self._view.nodes}
         self._data = {node.name: _list_data(self._view, node) for node in self._nodes}
-        self._sums = {node.name for node in self._nodes if _has_sums(self._view, node)}
-        self._most = MOST_FLOAT_MACS * sum(map(self._macs, self._nodes))
+        self.sums = {node.name for node in self._nodes if _has_sums(self._view, node)}
+        self._macs = {node.name: count_macs(self._view, node) for node in self._view.nodes}
+        self._most = MOST_FLOAT_MACS * sum(self._macs.values())
         first: dict[str, str] = {}
         for node in self._nodes:
             root = first.get(node.input[0], node.input[0]) if node.input else ""
@@ -57,7 +58,7 @@ class WideTensors:
                     root if _is_movement(node) and root not in self._view.constants else name
                 )
         self.groups: dict[str, set[str]] = {}
-        weights = (node.input[1] for node in self._nodes if node.name in self._sums)
+        weights = (node.input[1] for node in self._nodes if node.name in self.sums)
         for name in (*self._view.inputs, *first, *weights):
             self.groups.setdefault(first.get(name, name), set()).add(name)
 
@@ -66,7 +67,7 @@ class WideTensors:
         found = {
             node.name
             for node in self._nodes
-            if node.name not in self._sums
+            if node.name not in self.sums
             and not {*self._data[node.name], *node.output}.isdisjoint(wide)
         }
         for inside in self._closures:
@@ -76,11 +77,7 @@ class WideTensors:
 
     def is_within_budget(self, wide: Collection[str]) -> bool:
         """Return True if few enough multiply-accumulates run in float."""
-        found = self.list_float_nodes(wide)
-        return sum(self._macs(node) for node in self._nodes if node.name in found) <= self._most
-
-    def _macs(self, node: NodeProto) -> int:
-        return count_macs(self._view, self._views[node.name])
+        return sum(self._macs.get(name, 0) for name in self.list_float_nodes(wide)) <= self._most
 
 
 def _list_data(view: OnnxView, node: NodeProto) -> list[str]:
@@ -114,12 +111,17 @@ def _has_sums(view: OnnxView, node: NodeProto) -> bool:
 class SumsWriter(BoundaryWriter):
     """Writer of a quantised model whose tensors ``wide`` are float.
 
-    Products that read or compute them, or whose weights are among them, return int32 sums.
+    Products named ``sums`` that read or compute them, or whose weights are among them, return int32
+    sums.
     """
+
+    def __init__(self, *given: Any, sums: Collection[str], **wide: Any) -> None:
+        self._sums = sums
+        super().__init__(*given, **wide)
 
     def _write(self, node: NodeProto) -> None:
         names = {*node.input[:2], *node.output}
-        product = node.op_type in _PRODUCTS and node.name not in self._plan.in_float
+        product = node.name in self._sums and (node.name, 1) in self._plan.scalings
         if not product or names.isdisjoint(self._plan.wide):
             return super()._write(node)
         data, weights = node.input[:2]
@@ -140,7 +142,7 @@ class SumsWriter(BoundaryWriter):
             small = np.asarray(unit / _PARTS)
             fine = steps(array - whole * unit, small, 0, np.int8)
             sums.append(self._product(node, integers, zero, fine, small * first.scale))
-        for name in node.input[2:]:
+        for name in filter(None, node.input[2:]):
             bias = self._plan.constants[name]
             shape = (-1, *[1] * (array.ndim - 2)) if node.op_type == "Conv" else (-1,)
             sums.append(self._tensor(f"{name}_exact", bias.reshape(shape)))

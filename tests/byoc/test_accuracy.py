@@ -126,6 +126,7 @@ def test_auto_gains_twelve_decibels_and_keeps_products_on_the_accelerator(make: 
     assert decibels(model, feeds, "auto") >= before + 12
     lossy = fidelity.calibration.lossy
     assert list(lossy.values()) == sorted(lossy.values())
+    assert fidelity.calibration.list_trials()[-1].startswith(f"alone in int8: {next(iter(lossy))} ")
     for isa in ("v4", "v5"):
         report = dla.run(package, inputs=feeds[0], isa=isa).report
         assert report.check.mismatches == 0
