@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -119,3 +120,27 @@ def test_dynamic_quantisation_beside_an_int8_table_becomes_static(
         node.op_type for node in model.graph.node
     }
     run_calibrated(model, tmp_path, random.integers(0, 20, (8, 6)))
+
+
+def test_a_split_is_sliced_when_its_shape_is_known_after_folding(tmp_path: Path) -> None:
+    """The rows' number is a Range, whose length shape inference does not know before folding."""
+    b = ModelBuilder(17)
+    zero, one = b.constant(0, "int64"), b.constant(1, "int64")
+    length = b.node("ReduceProd", b.constant([2], "int64"), keepdims=0)
+    rows = b.node("Gather", b.input("x", [4, 6, 5]), b.node("Range", zero, length, one), axis=0)
+    halves = [b.node("Split", rows, axis=1)]
+    b.nodes[-1].output.append("second")
+    b.output(b.node("Mul", halves[0], b.node("Sigmoid", "second")))
+    model = b.model()
+    path = tmp_path / "split.onnx"
+    onnx.save(model, path)
+    samples = np.random.default_rng(0).standard_normal((4, 4, 6, 5)).astype(np.float32)
+    found = run(path, calibration={"x": samples}, inputs={"x": samples[0]}, cache=False)
+    assert found.report.check is not None
+    assert found.report.check.mismatches == 0
+    on_cpu = {place.op_type for place in found.report.placement if place.on == "cpu"}
+    assert on_cpu <= {"QuantizeLinear", "DequantizeLinear"}
+    session = onnxruntime.InferenceSession(str(path))
+    (wanted,) = session.run(None, {"x": samples[0]})
+    (ours,) = found.outputs.values()
+    assert np.abs(ours - wanted).max() < 0.05

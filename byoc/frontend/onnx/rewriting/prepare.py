@@ -211,6 +211,7 @@ ORDER: tuple[PassStage, ...] = (
         light=True,
     ),
     PassStage(infer_shapes, "float", _SHAPES),
+    PassStage(slice_splits, "float", "shapes after folded constants are known now", light=True),
     PassStage(drop_unread, "all", "later passes count the consumers of tensors"),
     PassStage(
         unroll,
