@@ -163,19 +163,16 @@ def keras(folder: Path, name: str, size: str, form: str = "float") -> str:
     tf.keras.utils.set_random_seed(0)
     shape = (int(size), int(size), 3)
     model = getattr(tf.keras.applications, name)(weights=None, input_shape=shape)
-    random = np.random.default_rng(0)
+    images = np.random.default_rng(0).uniform(0, 255, (4, *shape)).astype(np.float32)
     for layer in model.layers:
-        for weight in (weight for weight in layer.weights if "kernel" in weight.name):
-            # with Keras' own values, the activations of deep networks vanish
-            single = "Depthwise" in type(layer).__name__ or "depthwise" in weight.name
-            fan = np.prod(weight.shape[: 2 if single else -1])
-            weight.assign(random.standard_normal(weight.shape) * (2 / fan) ** 0.5)
+        if isinstance(layer, tf.keras.layers.BatchNormalization):
+            layer.momentum = 0.0
+    model(images, training=True)  # statistics with which activations do not vanish
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if form == "int8":
 
         def samples() -> Iterator[list[Any]]:
-            for _ in range(4):
-                yield [random.standard_normal((1, *shape)).astype(np.float32)]
+            yield from ([image[None]] for image in images)
 
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = samples
