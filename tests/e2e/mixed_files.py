@@ -283,6 +283,17 @@ def packed_tagger(seed: int = 0) -> onnx.ModelProto:
     return net.finish(linear(net, block(net, x, "int4", _plain), 32, 12, "uint4", _plain))
 
 
+def convolutional_tagger(seed: int = 0) -> onnx.ModelProto:
+    """Return a text tagger with a convolution right after the embedding."""
+    net = Net(seed)
+    rows = net.constant(net.draw(WORDS, 32, size=1.0), "rows")
+    x = net.add("Gather", rows, net.input((1, 8), TensorProto.INT64, "ids"))
+    x = net.add("Transpose", x, perm=[0, 2, 1])
+    w, b = net.constant(net.draw(32, 32, 3), "w"), net.constant(net.draw(32, size=0.1), "b")
+    x = net.add("Transpose", net.add("Conv", x, w, b, pads=[1, 1]), perm=[0, 2, 1])
+    return net.finish(linear(net, net.add("Relu", x), 32, 12, "float", _plain))
+
+
 def half(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose float activations and scales are in half precision."""
     result = onnx.ModelProto()
@@ -354,6 +365,9 @@ FILES: dict[str, Callable[[], onnx.ModelProto]] = {
     "table_packed": packed_tagger,
     "weights_lstm": lambda: tagger("channel"),
     "dynamic_block": lambda: dynamic(tagger("float", lstm=False), ["MatMul", "Gather"]),
+    "dynamic_table": lambda: dynamic(
+        convolutional_tagger(), ["Gather", "Transpose", "Conv", "MatMul"]
+    ),
     "dynamic_lstm": lambda: dynamic(tagger("float"), ["MatMul", "Gather", "LSTM"]),
     "dynamic_conv": lambda: dynamic(cnn("float"), ["Conv", "MatMul"]),
     "table_int8": lambda: tagger("channel", table="tensor", lstm=False),

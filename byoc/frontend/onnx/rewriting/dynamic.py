@@ -91,7 +91,7 @@ class _DynamicRewriter:
         if node.op_type == DYNAMIC and standard(node):
             return self._quantise(node)
         if self._is_product(node):
-            return [self._product(node)]
+            return self._product(node)
         if node.op_type == "DynamicQuantizeMatMul" and node.input[1] in self.arrays:
             return self._matmul(node)
         if (
@@ -103,8 +103,12 @@ class _DynamicRewriter:
         return self._follow(node) if self.real.intersection(node.input) else None
 
     def _is_product(self, node: NodeProto) -> bool:
-        dynamic = node.op_type in _PRODUCTS and self.graph.maker(node.input[0], DYNAMIC) is not None
-        return dynamic and node.input[1] in self.arrays
+        """Return True for a product with constant weights of integers with a known zero point."""
+        if node.op_type not in _PRODUCTS or node.input[1] not in self.arrays:
+            return False
+        zero = "".join(node.input[2:3])
+        fixed = not zero or (zero in self.arrays and self.arrays[zero].size == 1)
+        return fixed or self.graph.maker(node.input[0], DYNAMIC) is not None
 
     def _scale(self, dynamic: NodeProto) -> np.float32:
         low, high = self.ranges[dynamic.input[0]]
@@ -124,18 +128,28 @@ class _DynamicRewriter:
             *(helper.make_node("Identity", [name], [given]) for name, given in renamed if given),
         ]
 
-    def _product(self, node: NodeProto) -> NodeProto:
-        """Return the float product that replaces a dynamically quantised product."""
+    def _product(self, node: NodeProto) -> list[NodeProto]:
+        """Return the float product that replaces a product of integers.
+
+        Integers that a DynamicQuantizeLinear did not make, such as rows of a table, have a constant
+        scale, by which the file multiplies the product later.
+        """
+        w = NodeWriter(self.graph, node)
         dynamic = self.graph.maker(node.input[0], DYNAMIC)
-        assert dynamic is not None
         matrix = node.op_type == "MatMulInteger"
-        zero = self._zero_point(node, 3, -1 if matrix else 0)
-        weights = (self.arrays[node.input[1]].astype(np.float32) - zero) / self._scale(dynamic)
-        name = self.graph.constant(f"{node.input[1]}_real", weights.astype(np.float32))
+        weights = self.arrays[node.input[1]].astype(np.float32)
+        weights -= self._zero_point(node, 3, -1 if matrix else 0)
+        if dynamic is not None:
+            weights /= self._scale(dynamic)
+            data = dynamic.input[0]
+        else:
+            zeros = [w.constant(self.arrays[name].reshape(())) for name in node.input[2:3] if name]
+            data = w.add("DequantizeLinear", node.input[0], w.constant(np.float32(1)), *zeros)
+        name = self.graph.constant(f"{node.input[1]}_real", weights)
         made = copy_node(node)
         made.op_type = _PRODUCTS[node.op_type]
-        made.input[:] = [dynamic.input[0], name]
-        return made
+        made.input[:] = [data, name]
+        return [*w.nodes, made]
 
     def _zero_point(self, node: NodeProto, position: int, axis: int) -> NDArray[np.float32]:
         """Return the zero point of a product's weights, in a shape that broadcasts to them."""
