@@ -516,19 +516,16 @@ def _clip_constants(model: ModelProto, ranges: Ranges, in_float: Collection[str]
     Constants of nodes that stay float are not clipped, because no quantisation clips their results.
     """
     constants = ConstantArrays(model.graph, is_float32)
-    float_nodes = {*list_float_nodes(model, ()), *in_float}
     cut: dict[tuple[int, int], NDArray[np.float32]] = {}
     for index, node in enumerate(model.graph.node):
-        for position, limits in (
-            () if node.name in float_nodes else useful_limits(node, ranges, constants)
-        ):
-            array = constants.get(node.input[position])
-            if (
-                array is not None
-                and array.size
-                and (array.min() < limits[0] or array.max() > limits[1])
-            ):
+        for position, limits in useful_limits(node, ranges, constants):
+            array = constants.get(node.input[position], np.empty(0))
+            if array.size and (array.min() < limits[0] or array.max() > limits[1]):
                 cut[index, position] = np.clip(array, np.float32(limits[0]), np.float32(limits[1]))
+    if cut:
+        closed = {closure.result for closure in find_quantised_closures(model)}
+        kept = {*list_float_nodes(model, closed), *in_float}
+        cut = {at: cut[at] for at in cut if model.graph.node[at[0]].name not in kept}
     if not cut:
         return model
     result = copy_model(model)

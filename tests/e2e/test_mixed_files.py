@@ -111,3 +111,25 @@ def test_report_counts_given_and_added_tensors() -> None:
     assert found.added.weights == 0
     assert fidelity.integer == 0
     assert calibration_line(found).startswith("10 activations and 5 weights as the file quantises")
+
+
+def test_a_mask_that_two_attentions_share_is_clipped() -> None:
+    """Infinity in a constant of the mask gets no scale, as Softmax takes it for a small number."""
+    net = Net(9)
+    x, mask = net.input((1, 8, 16)), net.input((1, 8), TensorProto.BOOL, "mask")
+    low, zeros = net.constant(np.float32(-np.inf)), net.constant(np.zeros((1, 8), np.float32))
+    bias = net.add("Where", net.add("Not", mask), low, zeros)
+    bias = net.add("Reshape", bias, net.constant(np.array([1, 1, 8])))
+    for _ in range(2):
+        scores = net.add("MatMul", x, net.add("Transpose", x, perm=[0, 2, 1]))
+        shares = net.add("Softmax", net.add("Add", scores, bias), axis=-1)
+        x = net.add("MatMul", shares, net.add("MatMul", x, net.constant(net.draw(16, 16))))
+    feeds = {
+        "x": np.random.default_rng(9).standard_normal((4, 1, 8, 16)).astype(np.float32),
+        "mask": np.arange(8)[None, None] < np.arange(4, 8)[:, None, None],
+    }
+    inputs = {name: array[0] for name, array in feeds.items()}
+    report = dla.run(net.finish(x), calibration=feeds, inputs=inputs, cache=False).report
+    assert report.check.mismatches == 0
+    assert report.fidelity is not None
+    assert min(report.fidelity.noise.values()) > 25
