@@ -98,7 +98,11 @@ class Net:
             "uint8": (np.uint8, 127, 128),
         }.get(form, (np.int8, 127, 0))
         scale = (np.maximum(peak, 1e-3) / most).astype(np.float32)
-        integers = (np.rint(parts / scale) + zero).astype(np.int32).astype(dtype)
+        if form == "int4":  # as ONNX Runtime's quantiser: the largest number of a block is -8
+            above = parts.max(axis=axis + 1, keepdims=True) == peak
+            scale *= np.where(above, -7 / 8, 7 / 8).astype(np.float32)
+        integers = np.rint(parts / scale).clip(-127 if most > 7 else -8, most) + zero
+        integers = integers.astype(np.int32).astype(dtype)
         scale = scale.squeeze(axis + 1) if blocks else scale.reshape(-1)
         if form == "tensor":
             scale = scale.reshape(())

@@ -22,7 +22,8 @@ RUNTIME_DOMAIN = "com.microsoft"
 def check_scales(graph: GraphProto) -> None:
     """Raise InputError for a constant quantisation scale that is not positive and finite.
 
-    Apart from the first operand, which may be data, every real operand is a scale.
+    Apart from the first operand, which may be data, every real operand is a scale. Those of
+    constants may be negative: ONNX Runtime's quantiser of 4 bits writes such ones.
     """
     known = constants_of(graph)
     for node in graph.node:
@@ -35,6 +36,8 @@ def check_scales(graph: GraphProto) -> None:
         named = node.input if node.op_type == "QLinearConcat" else node.input[1:]
         for name in (name for name in named if name in known and known[name].data_type in REAL):
             numbers = numpy_helper.to_array(known[name]).astype(np.float64)
+            if node.op_type == DEQUANTIZE and node.input[0] in known:
+                numbers = np.abs(numbers)
             wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
             if wrong.size:
                 raise InputError(
