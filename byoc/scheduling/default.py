@@ -22,6 +22,8 @@ from byoc.estimate.constants import (
     FEW_LAYERS,
     FEW_TILES,
     FEWER_SHARES,
+    GAIN,
+    GROUP_FACTORS,
     LARGEST_FREE,
     MOST_LAYERS_NARROWER,
     MOST_NEAR,
@@ -84,11 +86,11 @@ def schedule_default(
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
-        return _finish_schedule(context, best, fresh)[0]
+        return _finish_plan(context, best, fresh).finished
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.improve()
-    found, free = _finish_schedule(context, trials.best, fresh)
-    if free and trials.free and subject is not None:
+    found = trials.best.finished
+    if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
 
@@ -124,6 +126,11 @@ class _Candidate(NamedTuple):
         return self.rehearsed.cycles
 
     @property
+    def finished(self) -> Scheduled:
+        """The schedule with its estimated cycles, of all layers and of each."""
+        return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
+
+    @property
     def rating(self) -> _Rating:
         return _Rating(self.cycles, self.tiles, self.free)
 
@@ -132,14 +139,14 @@ class _Candidate(NamedTuple):
         return self.cycles <= share * self.least
 
 
-def _finish_schedule(
+def _finish_plan(
     context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]
-) -> tuple[Scheduled, bool]:
-    """Return the schedule of the best plan, with buffers placed to take the fewest cycles.
+) -> _Candidate:
+    """Return a plan's schedule with buffers placed to take the fewest cycles.
 
     Streams of few tiles are also made with loads that wait in LD's queue and with buffers that do
     not take the bytes of one just used; in banked memory, also with buffers that share bytes. The
-    second value is True if the scratchpad size limited none of them.
+    result is ``free`` if the scratchpad size limited none of them.
     """
     memory = fresh()
     placed: list[_Candidate | None] = []
@@ -155,7 +162,7 @@ def _finish_schedule(
             placed.append(_place_apart(context, plan, memory, stream, 1))
     free = all(one is not None and one.free for one in placed)
     best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
-    return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers()), free
+    return best._replace(free=free)
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
@@ -267,12 +274,13 @@ class _Trials:
     def improve(self) -> None:
         """Try other plans for the region and keep the best.
 
-        For a region of few layers, the plans made for every smaller scratchpad are tried too.
+        Plans with more groups and plans made for smaller arrays are tried too. For a region of few
+        layers, so are the plans made for every smaller scratchpad.
         """
         self._smaller()
         self._nearby()
-        if len(self._context.layers) <= MOST_LAYERS_NARROWER:
-            self._try_narrower_arrays()
+        self._finish()
+        self._try_starts()
         if self._few:
             self._try_smaller_sizes()
 
@@ -323,22 +331,32 @@ class _Trials:
             if not self._improve_from(plan, nbytes):
                 break
 
-    def _try_narrower_arrays(self) -> None:
-        """Try the plans made for machines with fewer lanes, so that more lanes cost no cycles.
+    def _list_starts(self) -> Iterator[tuple[RegionContext, float]]:
+        """Yield contexts and factors of :func:`plan_layers` for other plans."""
+        if self._few or self.best.tiles <= FEW_TILES:
+            yield from ((self._context, factor) for factor in GROUP_FACTORS)
+        if len(self._context.layers) <= MOST_LAYERS_NARROWER:
+            yield from ((context, 1.0) for context in self._context.narrower)
+
+    def _try_starts(self) -> None:
+        """Try plans with more groups and plans for fewer lanes, so that more lanes cost no cycles.
 
         For each of them, the tilings near its plan are tried too.
         """
         seen = {self.best.plan}
-        for context in self._context.narrower:
+        for context, factor in self._list_starts():
             if self.best.is_within(self._enough):
                 break
-            plan = self._plan_for(context, self._room)
+            plan = self._plan_for(context, self._room, factor)
             if plan is not None and plan not in seen:
                 seen.add(plan)
-                self._improve_from(plan, self._room)
+                self._improve_from(plan, self._room, 1.0 if factor == 1.0 else GAIN)
 
-    def _improve_from(self, plan: LayerPlan, room: int) -> bool:
-        """Try a plan and the tilings near it; return False if memory planning fails."""
+    def _improve_from(self, plan: LayerPlan, room: int, most: float = 1.0) -> bool:
+        """Try a plan and the tilings near it; return False if memory planning fails.
+
+        The result must take less than ``most`` times the cycles of the best plan.
+        """
         own = self.best
         start = _candidate(self._context, plan, self._fresh())
         self.free = self.free and start is not None and start.free
@@ -346,15 +364,24 @@ class _Trials:
             return False
         self.best, self._tried = start, {plan}
         self._climb(room)
-        if own.cycles <= self.best.cycles:
+        if own.plan != self.best.plan:
+            self._finish()
+        if own.plan == self.best.plan or most * own.cycles <= self.best.cycles:
             self.best = own
         return True
 
-    def _plan_for(self, context: RegionContext, nbytes: int) -> LayerPlan | None:
+    def _finish(self) -> None:
+        """Place the buffers of the best plan to take the fewest cycles."""
+        self.best = _finish_plan(self._context, self.best, self._fresh)
+        self.free = self.free and self.best.free
+
+    def _plan_for(
+        self, context: RegionContext, nbytes: int, factor: float = 1.0
+    ) -> LayerPlan | None:
         """Return the plan of a region on a machine with ``nbytes`` bytes of scratchpad, or None."""
         try:
             smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
-            return plan_layers(context, smaller, nbytes, self._choices)
+            return plan_layers(context, smaller, nbytes, self._choices, factor)
         except InputError:  # some layer has no tiling in so few bytes
             return None
 

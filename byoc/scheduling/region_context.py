@@ -56,7 +56,7 @@ class RegionContext:
     lowered: Lowered
     arch: Arch
     bus: MemoryBus
-    plans: Answers[None, LayerPlan] = field(default_factory=Answers)
+    plans: Answers[float, LayerPlan] = field(default_factory=Answers)
 
     @cached_property
     def rooms(self) -> Rooms:
@@ -76,13 +76,13 @@ class RegionContext:
     def narrower(self) -> tuple[RegionContext, ...]:
         """The region on machines whose array has fewer lanes on one side or on all sides.
 
-        The sides are a half or a quarter as long.
+        All sides are a half or a quarter as long, or one side is a quarter as long.
         """
         pe = self.arch.pe
+        every = ("ic", "oc", "ow")
         arrays = [
             pe.model_copy(update={side: max(1, getattr(pe, side) >> halves) for side in sides})
-            for sides in (("ic",), ("oc",), ("ow",), ("ic", "oc", "ow"))
-            for halves in (1, 2)
+            for sides, halves in ((every, 1), (every, 2), *(((side,), 2) for side in every))
         ]
         return tuple(self._make_context(array) for array in dict.fromkeys(arrays) if array != pe)
 

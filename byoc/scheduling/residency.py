@@ -44,27 +44,38 @@ class NoTilingError(DoesNotFitError):
 
 
 def plan_layers(
-    context: RegionContext, arch: Arch, capacity: int, choices: Choices = NOTHING
+    context: RegionContext,
+    arch: Arch,
+    capacity: int,
+    choices: Choices = NOTHING,
+    factor: float = 1.0,
 ) -> LayerPlan:
     """Return residents, tilings and groups for a scratchpad of ``capacity`` bytes.
 
     The plan agrees with ``choices``. A capacity of 0 excludes residents and groups. Without
-    residents, tilings may use the whole scratchpad.
+    residents, tilings may use the whole scratchpad. Groups are chosen as if layers alone took
+    ``factor`` times their cycles.
 
     Raises:
         InputError: if a layer has no tiling, or none that agrees with the choices.
     """
     if choices or capacity != arch.sram_bytes:
-        return _plan_capacity(
-            context, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices
-        )
+        room = Budget(capacity) if capacity else None
+        return _plan_capacity(context, arch, Budget(arch.sram_bytes), room, choices, factor)
     return context.plans.find(
-        None, capacity, lambda budget: _plan_capacity(context, arch, budget, budget, choices)
+        factor,
+        capacity,
+        lambda budget: _plan_capacity(context, arch, budget, budget, choices, factor),
     )
 
 
 def _plan_capacity(
-    context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices
+    context: RegionContext,
+    arch: Arch,
+    whole: Budget,
+    capacity: Budget | None,
+    choices: Choices,
+    factor: float,
 ) -> LayerPlan:
     """Return the layer plan for scratchpad size ``whole`` and the budget ``capacity``.
 
@@ -79,7 +90,7 @@ def _plan_capacity(
         and choices.groups is None
         and len(context.layers) > 1
     ):
-        planner.choose_groups(context.fusion)
+        planner.choose_groups(context.fusion, factor)
     return LayerPlan(planner.tilings(), tuple(planner.residents), planner.groups)
 
 
@@ -170,9 +181,9 @@ class _Planner:
             group.first: self._operands[group.last] - 1 for group in groups if group.rides
         }
 
-    def choose_groups(self, fusion: Fusion) -> None:
+    def choose_groups(self, fusion: Fusion, factor: float) -> None:
         """Form groups where they save cycles, of layers without user choices."""
-        singles = tuple(choice.cycles for choice in self.choices)
+        singles = tuple(factor * choice.cycles for choice in self.choices)
         pinned = tuple(pin is not None for pin in self._pins)
         residents = tuple(
             (name, life.first, life.last, life.nbytes) for name, life in self.residents.items()
