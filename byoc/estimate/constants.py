@@ -318,6 +318,14 @@ MOST_NEAR = 400
 Measured: 100: +0.12 % (+2.09 %); 1600: -0.02 % (+0.00 %).
 """
 
+# Branches of a run-time condition.
+
+MACS_PER_BYTE = 16
+"""Least MACs of a branch for each byte that enters or leaves it, so that it is a region of its own.
+
+64 PEs then compute the branch for longer than a bus of 8 bytes a cycle moves its tensors twice.
+"""
+
 # Sizes of caches.
 
 REMEMBERED_ROWS = 1 << 14

@@ -7,6 +7,7 @@ only if its result is selected.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from byoc.estimate.constants import MACS_PER_BYTE
 from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
 
@@ -14,11 +15,6 @@ Guard = tuple[str, bool]
 """Tensor of a condition, and its value for which a result is used."""
 Guards = frozenset[Guard]
 
-MACS_PER_BYTE = 16
-"""Least MACs of a branch for each byte that enters or leaves it.
-
-64 PEs then compute the branch for longer than a bus of 8 bytes a cycle moves its tensors twice.
-"""
 _ALWAYS: Guards = frozenset()
 
 
