@@ -18,10 +18,17 @@ from isa.errors import InputError
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
 ADD = "Add"
+CAST = "Cast"
 CLIP = "Clip"
 CONCAT = "Concat"
 CONSTANT_NODE = "Constant"
+CONVOLUTION = "Conv"
 IDENTITY = "Identity"
+MULTIPLY = "Mul"
+SELECT = "Where"
+SUBTRACT = "Sub"
+INTEGER_PRODUCTS = {"Conv": "ConvInteger", "Gemm": "MatMulInteger", "MatMul": "MatMulInteger"}
+"""For each product of real numbers, the operator that returns the int32 sums of integers."""
 BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})
 """Operators between integers and real numbers.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from byoc.estimate.constants import MACS_PER_BYTE
 from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
+from byoc.operators.onnx_view import SELECT
 
 Guard = tuple[str, bool]
 """Tensor of a condition, and its value for which a result is used."""
@@ -42,7 +43,7 @@ def find_guards(graph: Graph) -> dict[str, Guards]:
 
 def _find_selection(graph: Graph, node: Node, position: int) -> Guard | None:
     """Return the condition for which a node uses the operand at ``position``, or None."""
-    if node.op_type != "Where" or position not in (1, 2):
+    if node.op_type != SELECT or position not in (1, 2):
         return None
     condition = graph.values[node.inputs[0]]
     able = condition.dtype == FLAGS and condition.elements == 1 and condition.constant is None

@@ -13,7 +13,7 @@ from byoc.estimate.constants import MAX_OPERATIONS
 from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
-from byoc.operators.onnx_view import BOUNDARIES
+from byoc.operators.onnx_view import BOUNDARIES, SELECT
 from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, check, load_installed_families, lower
 from byoc.operators.rules import Finding, Refusal, finding, make_unknown_operator, open_shape
@@ -106,7 +106,7 @@ class Partitioner:
     def __init__(self, graph: Graph, annotations: Sequence[Annotation] | None = None) -> None:
         self._graph = graph
         self._annotations = annotations or annotate(graph)
-        selects = any(node.op_type == "Where" for node in graph.nodes)
+        selects = any(node.op_type == SELECT for node in graph.nodes)
         self._guards = find_guards(graph) if selects else NO_GUARDS
         self._lowered: dict[tuple[Target, str, int], Outcome] = {}
 

@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto
 
 from byoc.frontend.onnx.rewriting.integers import quantise_tables, select_integers
+from byoc.operators.onnx_view import ADD, CAST, MULTIPLY, SUBTRACT
 from byoc.package.package import QuantisationTrial
 from byoc.quantisation.calibrate import Feeds, Ranges
 from byoc.quantisation.quantize import BoundaryWriter, quantise_within
@@ -34,7 +35,7 @@ _COUNTS = 1, 2, 4, 8, 16, 32
 """Numbers of groups of tensors in float that the search tries."""
 _PROBED = 3
 """Number of samples on which the search measures the noise of one tensor."""
-_CONVERSIONS = frozenset({"Cast", "Mul", "Add", "Sub"})
+_CONVERSIONS = frozenset({ADD, CAST, MULTIPLY, SUBTRACT})
 """Operators that convert the sums of products to float."""
 _LISTED = 10
 """Number of tensors in the list of those that add the most noise."""

@@ -18,14 +18,24 @@ from onnx.helper import make_tensor_value_info
 from byoc.frontend.onnx.importer import count_macs
 from byoc.frontend.onnx.reading import build_view, read_node
 from byoc.frontend.onnx.rewriting.shapes import tensor_types
-from byoc.operators.onnx_view import QUANTIZE, OnnxView
+from byoc.operators.onnx_view import (
+    ADD,
+    CAST,
+    CLIP,
+    CONVOLUTION,
+    INTEGER_PRODUCTS,
+    MULTIPLY,
+    QUANTIZE,
+    SELECT,
+    SUBTRACT,
+    OnnxView,
+)
 from byoc.operators.registry import load_installed_families
 from byoc.quantisation.float_nodes import find_quantised_closures
 from byoc.quantisation.quantize import BoundaryWriter, Scaling, broadcast_along
 from isa.numerics import steps
 from isa.numerics.requantising import INT8_HIGH, INT8_LOW
 
-_PRODUCTS = {"Conv": "ConvInteger", "Gemm": "MatMulInteger", "MatMul": "MatMulInteger"}
 _PARTS = np.float32(INT8_HIGH - INT8_LOW - 1)
 """Ratio of the steps of the two int8 parts of a tensor."""
 MOST_FLOAT_MACS = 0.1
@@ -100,9 +110,9 @@ def _has_sums(view: OnnxView, node: NodeProto) -> bool:
     """Return True for a product with constant weights that can return int32 sums."""
     attributes = read_node(node, node.name).attributes
     return (
-        node.op_type in _PRODUCTS
+        node.op_type in INTEGER_PRODUCTS
         and all(name in view.constants for name in node.input[1:] if name)
-        and (node.op_type == "Conv" or len(view.constants[node.input[1]].shape) == 2)
+        and (node.op_type == CONVOLUTION or len(view.constants[node.input[1]].shape) == 2)
         and not attributes.get("transA", 0)
         and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
     )
@@ -133,7 +143,7 @@ class SumsWriter(BoundaryWriter):
         integers, zero = self._integers[data], self._write_parameters(first, data)[1]
         sums = [self._product(node, integers, zero, whole, unit * first.scale)]
         if data in self._plan.wide:
-            rest = self._new(node, "Sub", data, self._real[data])
+            rest = self._new(node, SUBTRACT, data, self._real[data])
             small = np.asarray(first.scale / _PARTS)
             middle = self._tensor(f"{data}_middle", np.array(0, np.int8))
             part = self._new(node, QUANTIZE, rest, self._tensor(f"{data}_step", small), middle)
@@ -144,11 +154,11 @@ class SumsWriter(BoundaryWriter):
             sums.append(self._product(node, integers, zero, fine, small * first.scale))
         for name in filter(None, node.input[2:]):
             bias = self._plan.constants[name]
-            shape = (-1, *[1] * (array.ndim - 2)) if node.op_type == "Conv" else (-1,)
+            shape = (-1, *[1] * (array.ndim - 2)) if node.op_type == CONVOLUTION else (-1,)
             sums.append(self._tensor(f"{name}_exact", bias.reshape(shape)))
         total = sums[0]
         for other in sums[1:]:
-            total = self._new(node, "Add", total, other)
+            total = self._new(node, ADD, total, other)
         last = self._nodes.pop()
         last.output[0] = node.output[0]
         return super()._write(last)
@@ -162,16 +172,16 @@ class SumsWriter(BoundaryWriter):
         scale: NDArray[np.float32],
     ) -> str:
         """Add an integer product and the conversion of its sums; return the float result."""
-        convolution = node.op_type == "Conv"
+        convolution = node.op_type == CONVOLUTION
         turned = read_node(node, node.name).attributes.get("transB", 0)
         shape = (-1, *[1] * (weights.ndim - 2)) if convolution else (-1,)
         array = self._tensor(f"{node.name}_weights", weights.T if turned else weights)
-        sums = self._new(node, _PRODUCTS[node.op_type], integers, array, zero)
+        sums = self._new(node, INTEGER_PRODUCTS[node.op_type], integers, array, zero)
         if convolution:
             self._nodes[-1].attribute.extend(node.attribute)
-        real = self._new(node, "Cast", sums, to=TensorProto.FLOAT)
+        real = self._new(node, CAST, sums, to=TensorProto.FLOAT)
         factor = self._tensor(f"{node.name}_scale", scale.astype(np.float32).reshape(shape))
-        return self._new(node, "Mul", real, factor)
+        return self._new(node, MULTIPLY, real, factor)
 
     def _new(self, node: NodeProto, op_type: str, *inputs: str, **attributes: Any) -> str:
         result = self._name(f"{node.name}_{op_type}")
@@ -200,7 +210,7 @@ class ProbeWriter(BoundaryWriter):
         ]
         exact = self._name(f"{name}_exact")
         self._switch(name, exact)
-        self._add("Clip", name, [source, *ends], exact)
+        self._add(CLIP, name, [source, *ends], exact)
 
     def _constant(self, name: str, scaling: Scaling) -> str:
         known = (name, scaling) in self._constants
@@ -215,4 +225,4 @@ class ProbeWriter(BoundaryWriter):
         self._nodes[-1].output[0] = rounded = self._name(f"{name}_rounded")
         switch = self.switches[name] = self._name(f"{name}_switch")
         self._graph.input.append(make_tensor_value_info(switch, TensorProto.BOOL, []))
-        self._add("Where", name, [switch, rounded, exact], result)
+        self._add(SELECT, name, [switch, rounded, exact], result)
