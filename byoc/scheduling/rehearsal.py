@@ -47,11 +47,19 @@ class Rehearsed(NamedTuple):
     store_waits: Mapping[int, int] = AT_ONCE
 
     def delay_stores(self, store_waits: Mapping[int, int]) -> Rehearsed:
-        """Return the times of the same stream with stores that wait for loads."""
+        """Return the times of the same stream with stores that wait for loads.
+
+        EX passes the token of such a load, so that its next command also waits for the load.
+        """
         tasks = list(self.tasks)
-        for number, load in store_waits.items():
-            loaded, computed = tasks[number].needs
-            tasks[number] = tasks[number]._replace(needs=(max(loaded, load), computed))
+        waits = dict(store_waits)
+        for number in store_waits:
+            following = range(number + 1, len(tasks))
+            computing = next((at for at in following if tasks[at].unit == EX), number)
+            waits[computing] = max(waits.get(computing, 0), store_waits[number])
+        for number, load in waits.items():
+            loaded, other = tasks[number].needs
+            tasks[number] = tasks[number]._replace(needs=(max(loaded, load), other))
         return Rehearsed(self.steps, tasks, self.begin, run(tasks, self.begin), store_waits)
 
     @property
