@@ -5,7 +5,7 @@ It also computes the schedule-independent demand of a region: bytes to move and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal
@@ -440,12 +440,14 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
 
     They store the values ``stored`` and move ``moved`` bytes of inputs and outputs.
     """
-    original = tuple(operations)
+    original, stored = tuple(operations), tuple(stored)
     # Fuse all that can be fused, ignoring scratchpad size: a schedule that fuses less computes
     # more.
-    fused = fuse(original, tuple(stored), arch, lambda one: True)
+    fused = fuse(original, stored, arch, lambda one: True)
     work = [
-        Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices
+        Compute(make_layer(one, arch).geometry, arch).least()
+        for one in _omit_joined(fused, stored)
+        if not one.slices
     ]
     constants = _constants(original, fused, arch)
     return Demand(
@@ -454,6 +456,25 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
         nbytes=moved + constants,
         constants=constants,
     )
+
+
+def _omit_joined(operations: Sequence[Operator], stored: Iterable[str]) -> Iterator[Operator]:
+    """Yield the operations without copies that lowering may join with others.
+
+    These are copies of copied bytes, and copies that only other copies read.
+    """
+    copies = [one for one in operations if one.traits.moves]
+    copied = {one.output.value for one in copies}
+    needed = {
+        operand.value for one in operations if not one.traits.moves for operand in one.inputs
+    }.union(stored)
+    joined = {
+        one.output.value for one in copies if any(each.value in copied for each in one.inputs)
+    }
+    for one in operations:
+        name = one.output.value
+        if name not in copied or (name in needed and name not in joined):
+            yield one
 
 
 def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Arch) -> int:
