@@ -167,7 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(error, "format_message"):  # typer's errors for wrong commands and options
             context = getattr(error, "ctx", None)
             command = context.command_path if context else "dla"
-            return _fail(f"{error.format_message() or 'no command given'} (see {command} --help)")
+            # pydantic, with which typer converts values, adds the name of the exception
+            said = error.format_message().replace(": Value error, ", ": ")
+            return _fail(f"{said or 'no command given'} (see {command} --help)")
         # a bug is neither a difference nor bad input
         return INTERRUPTED if is_interrupted() else _report_bug(error)
 

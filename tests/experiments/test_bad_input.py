@@ -254,7 +254,10 @@ def test_assembly_that_cannot_be_read(capsys: Capture) -> None:
         (["nope"], "No such command 'nope'. (see dla --help)"),
         (["run"], "Missing argument 'MODEL'. (see dla run --help)"),
         (["run", "digits-cnn", "--nope"], "No such option: --nope"),
-        (["run", "digits-cnn", "--schedule", "x"], "Invalid value for '--schedule': "),
+        (
+            ["run", "digits-cnn", "--schedule", "x"],
+            "Invalid value for '--schedule': 'x' is not one of 'seed', 'default'. (see",
+        ),
     ],
 )
 def test_wrong_usage(capsys: Capture, arguments: list[str], message: str) -> None:
