@@ -33,7 +33,6 @@ from byoc.quantisation.calibrate import (
     useful_limits,
 )
 from byoc.quantisation.float_nodes import find_quantised_closures, list_float_nodes
-from byoc.quantisation.grids import find_step
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     add_tensor,
@@ -453,9 +452,30 @@ def _constant_parameters(
     if on_grids and scaling.symmetric and array.size:
         rows = array.reshape(1, -1) if others is None else np.moveaxis(array, scaling.axis or 0, 0)
         pairs = zip(rows.reshape(len(rows), -1), found.scale.reshape(-1), strict=True)
-        steps_found = [find_step(row, scale) for row, scale in pairs]
+        steps_found = [_find_step(row, scale) for row, scale in pairs]
         found.scale = np.asarray(steps_found, np.float32).reshape(found.scale.shape)
     return found
+
+
+_GRID = 1e-3
+"""Largest distance from a multiple of a step, in steps, of a number that was an integer."""
+
+
+def _find_step(row: NDArray[np.float32], otherwise: np.float32) -> np.float32:
+    """Return the largest step that divides each number of a row into at most 128 whole steps.
+
+    Returns ``otherwise`` if there is no such step.
+    """
+    top = row[np.abs(row).argmax()].astype(np.float64)
+    counts = np.arange(1, 129 if top < 0 else 128)
+    found = abs(top) / counts if top else np.empty(0)
+    for part in (row[:16], row[:256], row):
+        multiples = part.astype(np.float64) / found[:, np.newaxis]
+        near = (np.abs(multiples - np.rint(multiples)) < _GRID).all(1)
+        found = found[near]
+        if not found.size:
+            return otherwise
+    return np.float32(found[0])
 
 
 def _make_parameters(
