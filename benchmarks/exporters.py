@@ -45,9 +45,9 @@ def _allow_missing_operators() -> None:
 
     No exported network uses them.
     """
-    import torch
+    from torch import library as operators
 
-    register = torch.library.register_fake
+    register = operators.register_fake
 
     def register_existing(*names: Any, **options: Any) -> Callable[[Any], Any]:
         decorate = register(*names, **options)
@@ -60,7 +60,7 @@ def _allow_missing_operators() -> None:
 
         return decorate_existing
 
-    torch.library.register_fake = register_existing
+    operators.register_fake = register_existing
 
 
 def torchvision(folder: Path, name: str, size: str, family: str = "models") -> str:

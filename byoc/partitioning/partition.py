@@ -408,10 +408,10 @@ def _wave(
     needs: Mapping[str, set[str]],
     done: set[str],
 ) -> tuple[list[Node], list[Node]]:
-    """Split waiting nodes into those of the kind ``turn`` that can run now, and the rest.
+    """Return the waiting nodes of kind ``turn`` that can run now, and the other waiting nodes.
 
-    The kind is the conditions of nodes on the accelerator, or None for the CPU. Adds the former to
-    ``done``.
+    The kind of a node is its conditions if it runs on the accelerator, or None for the CPU. The
+    names of the nodes that can run are added to ``done``.
     """
     wave = []
     rest = []

@@ -1,4 +1,4 @@
-"""Compare the outputs of a quantised model with those of the float model."""
+"""Compare the outputs of a quantised model with the outputs of its float model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration samples, of which the first are kept to judge the quantised model."""
+"""Read calibration samples, and keep the first ones to judge the quantised model."""
 
 from __future__ import annotations
 

@@ -240,7 +240,9 @@ def _is_quantised_tflite(path: Path) -> bool:
 def open_model(
     model: str | ModelProto, builtin: BuiltinModel | None, seed: int
 ) -> tuple[str, ModelProto, ConvertedModel | None]:
-    """Return a model's name, its ONNX form, and what a converted file became.
+    """Return a model's name, its ONNX form, and the record of a file's conversion.
+
+    The record is None if the model needed no conversion.
 
     Raises InputError for an unknown name, a built-in decoder, and an invalid file or model.
     """

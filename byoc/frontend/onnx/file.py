@@ -130,7 +130,7 @@ def _dimensions(model: ModelProto) -> Iterator[TensorShapeProto.Dimension]:
 
 
 def _list_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Return all nodes of a model, with those of bodies and functions."""
+    """Return the nodes of a model's graph, its control-flow bodies and its functions."""
     return chain(all_nodes(model.graph), *map(all_nodes, model.functions))
 
 
