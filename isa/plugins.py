@@ -199,7 +199,9 @@ OPERATORS = "dla.operators"
 """Entry point group of operator families, which :mod:`byoc.operators.registry` reads."""
 ENGINES = "dla.rtl.engines"
 """Entry point group of hardware, which :mod:`dla_sim.rtl.ex.engines` reads."""
-GROUPS = (GROUP, OPERATORS, ENGINES)
+MACHINES = "dla.machines"
+"""Entry point group of machine descriptions, which :mod:`experiments.machines.discovery` reads."""
+GROUPS = (GROUP, OPERATORS, ENGINES, MACHINES)
 Kind = TypeVar("Kind")
 
 

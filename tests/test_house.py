@@ -44,7 +44,7 @@ ROOMS = {
         "debug",
         "repro",
     },
-    "run": {"running"},
+    "run": {"running", "machines"},
     "show": {"report", "cost", "figure", "glossary"},
     "stock": {"models", "extras", "installation", "interruption", "literal", "release", "version"},
 }

@@ -1,0 +1,353 @@
+"""Records of a machine description: units, memories, operations with limits, and cycles.
+
+A description is a Python module that assigns a :class:`MachineDescription` to ``MACHINE``. The
+project matches the operations to a network and counts cycles, in
+:mod:`experiments.machines.evaluate`. The records check themselves when they are built; every error
+is one line that names the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from byoc.graph import Graph, Node
+from byoc.operators.registry import load_installed_families
+from isa.errors import InputError, suggest_name
+
+Shape = tuple[int, ...]
+Kind = Literal["closed form", "event-driven", "preset"]
+Role = Literal["asserted", "fitted", "held out", "not comparable"]
+_NAME = re.compile(r"[a-z][a-z0-9]*([-.][a-z0-9]+)*")
+
+
+class MachineParameters(BaseModel):
+    """Numeric parameters of a machine, which ``--set`` and the axes of sweeps change.
+
+    A description derives a class from it and declares each field with
+    :func:`isa.arch.declare_key`. The field that :attr:`MachineDescription.clock` names is the
+    machine's clock in Hz.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class PoolWork:
+    """Pooling of a layer: height and width of its window, as in :class:`LayerWork`.
+
+    ``op_type`` is the operator's type in the graph, ``output`` the shape that it makes. A global
+    pool has the window of the whole plane.
+    """
+
+    op_type: str
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    output: Shape
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWork:
+    """One layer of a network as limits and formulas see it.
+
+    Shapes are those of the graph without a leading axis of one: (C, H, W), (C, L) or (C,).
+    A layer without a convolution has kernel, stride and dilation (1, 1), no padding and one group.
+
+    Attributes:
+        name: name of the layer, which is that of its first node.
+        op_types: operator types of the matched pattern, in execution order.
+        nodes: nodes of the graph, in execution order.
+        inputs: shapes of the tensors that the layer reads, without constants.
+        output: shape of the tensor that the layer makes.
+        kernel: height and width of the convolution's kernel; (1, K) in one dimension.
+        stride: vertical and horizontal stride of the convolution.
+        padding: rows and columns of padding: top, left, bottom, right.
+        dilation: vertical and horizontal dilation of the convolution.
+        groups: groups of the convolution.
+        macs: multiply-accumulates, including those on padding.
+        weight_bytes: bytes of weights in the graph, without biases.
+        weight_bits: bits of a weight.
+        pool: pooling in the layer, or None.
+    """
+
+    name: str
+    op_types: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    inputs: tuple[Shape, ...]
+    output: Shape
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    macs: int = 0
+    weight_bytes: int = 0
+    weight_bits: int = 8
+    pool: PoolWork | None = None
+
+
+@dataclass(frozen=True)
+class OperationLimit:
+    """Limit of an operation.
+
+    Attributes:
+        name: short name, which groups nodes on the CPU in reports.
+        text: the limit as a sentence.
+        check: takes the layer and the machine's parameters; returns None, or the reason with its
+            values: "96 channels are more than the 64 processors".
+    """
+
+    name: str
+    text: str
+    check: Callable[[LayerWork, Any], str | None]
+
+
+@dataclass(frozen=True)
+class CyclePart:
+    """Part of a layer's cycles in closed form: what it is, and the unit that works."""
+
+    name: str
+    unit: str
+    cycles: int
+
+
+@dataclass(frozen=True)
+class UnitTask:
+    """Entry of a unit's queue in an event-driven machine.
+
+    A unit executes its tasks in order. A task starts when its unit is free and the tasks in
+    ``needs`` have ended. In the result of :attr:`MachineOperation.tasks`, ``needs`` are indices
+    into the same layer's tasks; -1 is the last task of the layer before, -2 the one before that.
+    The evaluator converts them into indices of the whole run, which ``simulate_tasks`` takes.
+
+    Attributes:
+        unit: name of the unit.
+        cycles: cycles in which the unit works.
+        bytes: bytes that the task moves, 0 for computation.
+        needs: indices of the tasks that must end first.
+        layer: name of the layer.
+    """
+
+    unit: str
+    cycles: int
+    bytes: int = 0
+    needs: tuple[int, ...] = ()
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class MachineOperation:
+    """MachineOperation of a machine: patterns of graph operators, limits and cycles.
+
+    Attributes:
+        name: name of the operation in reports.
+        patterns: chains of operator types, each the only consumer of the one before.
+        limits: all must hold; otherwise the nodes run on the CPU.
+        cycles: closed form: parts of a layer's cycles. An empty result means that the layer takes
+            no time.
+        tasks: event-driven: the layer's tasks in order of issue.
+        source: document that the formula comes from.
+    """
+
+    name: str
+    patterns: tuple[tuple[str, ...], ...]
+    limits: tuple[OperationLimit, ...] = ()
+    cycles: Callable[[LayerWork, Any], Sequence[CyclePart]] | None = None
+    tasks: Callable[[LayerWork, Any], Iterable[UnitTask]] | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class MachineUnit:
+    """Unit of a machine, with its size in words: "16 x 16 multiply-accumulates"."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class MachineMemory:
+    """Memory of a machine.
+
+    ``capacity`` is in bytes and ``rate`` in bytes per cycle. A text names the parameter that has
+    the value; None means that it is not known. ``unit`` is the unit that moves its data.
+    """
+
+    name: str
+    capacity: int | str | None = None
+    rate: float | str | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """Published figure of a machine on a network, and the function that predicts it.
+
+    Attributes:
+        network: network of the publication.
+        condition: what else the figure depends on.
+        value: published value.
+        unit: "cycles", "us" or "ms".
+        source: document or page with the figure.
+        role: whether the vendor asserts it, a parameter was fitted to it, or it was held out.
+        claim: largest relative error that docs/validation.md claims.
+        predict: returns the description's value in ``unit``.
+        note: what the description does not model.
+    """
+
+    network: str
+    condition: str
+    value: float
+    unit: Literal["cycles", "us", "ms"]
+    source: str
+    role: Role
+    claim: float
+    predict: Callable[[], float]
+    note: str = ""
+
+
+Arithmetic = Callable[[Graph, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
+"""A machine's own arithmetic: the network's outputs by name, from the graph and its inputs."""
+
+
+@dataclass(frozen=True)
+class MachineDescription:
+    """A machine as its cycles and limits see it.
+
+    Attributes:
+        name: name for ``--machine``, in lower case with hyphens.
+        summary: one line for ``dla presets``.
+        kind: how time is counted. A "preset" is one of our own machines with published figures.
+        parameters: class of the parameters; its defaults are the machine.
+        units: units that parts and tasks name.
+        memories: memories with capacity and rate.
+        operations: operations; of two that match equally many nodes the first one wins.
+        clock: parameter with the clock in Hz.
+        overlaps: groups of units that work at the same time in a layer of a closed form. The
+            longest of a group counts; the cycles of units without a group are added.
+        layouts: layouts of tensors, one sentence each.
+        quantisation: types and rounding, one sentence each.
+        after_network: closed form: parts of the cycles that a run takes once, such as the start.
+        arithmetic: the machine's own arithmetic; None if it computes as the integer model.
+        preset: name of the preset, if the kind is "preset".
+        sources: documents that the description comes from.
+        published: published figures that the description is compared with.
+        validated: whether figures that were held out agree within their claims.
+    """
+
+    name: str
+    summary: str
+    kind: Kind
+    parameters: type[MachineParameters] = MachineParameters
+    units: tuple[MachineUnit, ...] = ()
+    memories: tuple[MachineMemory, ...] = ()
+    operations: tuple[MachineOperation, ...] = ()
+    clock: str = "clock_hz"
+    overlaps: tuple[tuple[str, ...], ...] = ()
+    layouts: tuple[str, ...] = ()
+    quantisation: tuple[str, ...] = ()
+    after_network: Callable[[Any], Sequence[CyclePart]] | None = None
+    arithmetic: Arithmetic | None = None
+    preset: str = ""
+    sources: tuple[str, ...] = ()
+    published: tuple[PublishedFigure, ...] = ()
+    validated: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError(
+                f"machine '{self.name}': the name is not lower-case words with hyphens; "
+                "write it as in my-machine-2"
+            )
+        if self.kind == "preset":
+            if not self.preset:
+                raise self.fault("kind is 'preset' and preset is empty; name the preset")
+            return
+        _check_parameters(self)
+        _check_units(self)
+        for operation in self.operations:
+            _check_operation(self, operation)
+
+    @property
+    def unit_names(self) -> tuple[str, ...]:
+        """Names of the units, in order."""
+        return tuple(unit.name for unit in self.units)
+
+    def fault(self, text: str) -> InputError:
+        """Return the error of a fault in this description."""
+        return InputError(f"machine {self.name}: {text}")
+
+
+def _check_parameters(machine: MachineDescription) -> None:
+    """Raise InputError if a parameter has no default or no unit, or none is the clock."""
+    known = machine.parameters.model_fields
+    for name, field in known.items():
+        if field.is_required():
+            raise machine.fault(f"parameter {name} has no default; give one with declare_key")
+        if not isinstance(field.json_schema_extra, dict) or not field.description:
+            raise machine.fault(
+                f"parameter {name} has no unit and meaning; declare it with isa.arch.declare_key"
+            )
+    if machine.clock not in known:
+        raise machine.fault(
+            f"no parameter '{machine.clock}' for the clock; "
+            f"{suggest_name(machine.clock, known)}declare it in Hz"
+        )
+
+
+def _check_units(machine: MachineDescription) -> None:
+    """Raise InputError if a name is declared twice, or a memory or overlap names no unit."""
+    if not machine.units:
+        raise machine.fault("no units; declare at least one MachineUnit")
+    names = [machine.unit_names, [one.name for one in machine.operations]]
+    for kind, declared in zip(("unit", "operation"), names, strict=True):
+        twice = [name for name in declared if list(declared).count(name) > 1]
+        if twice:
+            raise machine.fault(f"{kind} '{twice[0]}' is declared twice; rename one")
+    for memory in machine.memories:
+        if memory.unit:
+            check_unit(machine, f"memory {memory.name}", memory.unit)
+        for value in (memory.capacity, memory.rate):
+            if isinstance(value, str) and value not in machine.parameters.model_fields:
+                raise machine.fault(
+                    f"memory {memory.name} names the parameter '{value}', which does not exist; "
+                    f"{suggest_name(value, machine.parameters.model_fields)}declare it"
+                )
+    for unit in (unit for group in machine.overlaps for unit in group):
+        check_unit(machine, "overlaps", unit)
+
+
+def check_unit(machine: MachineDescription, user: str, unit: str) -> None:
+    """Raise InputError if ``unit``, which ``user`` names, is no unit of the machine."""
+    if unit not in machine.unit_names:
+        raise machine.fault(
+            f"{user} names the unit '{unit}', which is not declared; "
+            f"{suggest_name(unit, machine.unit_names)}units are {', '.join(machine.unit_names)}"
+        )
+
+
+def _check_operation(machine: MachineDescription, operation: MachineOperation) -> None:
+    """Raise InputError if an operation lacks its cycles or names an unknown operator type."""
+    form = {"closed form": operation.cycles, "event-driven": operation.tasks}
+    other = operation.tasks if machine.kind == "closed form" else operation.cycles
+    if form[machine.kind] is None or other is not None:
+        needed = "cycles" if machine.kind == "closed form" else "tasks"
+        raise machine.fault(
+            f"operation {operation.name}: a machine of kind '{machine.kind}' gives {needed} and "
+            "nothing else"
+        )
+    if not operation.patterns or not all(operation.patterns):
+        raise machine.fault(f"operation {operation.name} has an empty pattern; name operators")
+    known = load_installed_families().by_operator
+    for op_type in (name for pattern in operation.patterns for name in pattern):
+        if op_type not in known:
+            raise machine.fault(
+                f"operation {operation.name}: unknown operator type '{op_type}'; "
+                f"{suggest_name(op_type, known)}'dla support' lists them"
+            )
