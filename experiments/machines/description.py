@@ -199,6 +199,7 @@ class PublishedFigure:
         claim: largest relative error that docs/validation.md claims.
         predict: returns the description's value in ``unit``.
         note: what the description does not model.
+        slow: whether the prediction compiles a network; ``dla validate --quick`` leaves it out.
     """
 
     network: str
@@ -210,6 +211,7 @@ class PublishedFigure:
     claim: float
     predict: Callable[[], float]
     note: str = ""
+    slow: bool = False
 
 
 Arithmetic = Callable[[Graph, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
@@ -238,6 +240,7 @@ class MachineDescription:
         preset: name of the preset, if the kind is "preset".
         sources: documents that the description comes from.
         published: published figures that the description is compared with.
+        fitted: parameters that were fitted to the figures with the role "fitted".
         validated: whether figures that were held out agree within their claims.
     """
 
@@ -257,6 +260,7 @@ class MachineDescription:
     preset: str = ""
     sources: tuple[str, ...] = ()
     published: tuple[PublishedFigure, ...] = ()
+    fitted: tuple[str, ...] = ()
     validated: bool = False
 
     def __post_init__(self) -> None:
