@@ -13,7 +13,10 @@ from isa.errors import InputError, PluginError, suggest_name
 from isa.plugins import MACHINES, PROJECT, load_entry_points
 from isa.reading import check_file
 
-BUILT_IN: dict[str, str] = {}
+BUILT_IN: dict[str, str] = {
+    "max78000": "experiments.machines.max78000",
+    "max78002": "experiments.machines.max78002",
+}
 """Modules of the project's descriptions by name; each assigns one description to ``MACHINE``."""
 
 

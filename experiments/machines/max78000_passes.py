@@ -1,0 +1,143 @@
+"""Layers of MAX78000 as passes over its processors, and their cycles in closed form.
+
+The formula restates the vendor's latency estimate (``izer/latency.py`` of
+analogdevicesinc/ai8x-synthesis) for layers that do not stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from experiments.machines.description import LayerWork, Shape
+
+PROCESSORS = 64
+KERNEL_BYTES = 9
+GROUP = 16
+"""Processors of a group, which write the pixels of a layer without a convolution one by one."""
+SHARED = 4
+"""Processors that share an instance of data memory; a word holds one byte of each."""
+
+
+@dataclass(frozen=True)
+class PassWork:
+    """Layer as the hardware executes it, in passes over the processors.
+
+    Attributes:
+        pooled: rows and columns that the convolution reads, after pooling and with the zeros that
+            a transposed convolution inserts.
+        outputs: output channels.
+        kernel: rows and columns of the kernel.
+        padding: rows and columns of padding on each side.
+        window: elements of the pooling window; 1 without pooling.
+        passes: passes over the input channels.
+        operands: tensors of an element-wise operation before the convolution; otherwise 1.
+        pool_first: whether pooling precedes the element-wise operation.
+        slots: cycles to write one pixel in one pass without a convolution; 0 with one.
+        flattened: 1 if a fully connected layer flattens more than 16 pixels, otherwise 0.
+    """
+
+    pooled: tuple[int, int]
+    outputs: int
+    kernel: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    window: int = 1
+    passes: int = 1
+    operands: int = 1
+    pool_first: bool = True
+    slots: int = 0
+    flattened: int = 0
+
+
+def count_cycles(work: PassWork) -> tuple[int, int]:
+    """Return the cycles of a layer that read and pool inputs, and those that write results."""
+    rows, columns = work.pooled
+    operands = work.operands if work.pool_first else 1
+    zero = work.passes * operands * 2  # a pixel of padding: a read and a write of the row buffer
+    pixel = work.passes * operands * (work.operands // operands * work.window + 1)
+    if work.slots:
+        return rows * columns * pixel, rows * columns * work.passes * work.slots
+    top, side = work.padding
+    repeats = 1 if work.pool_first else work.passes
+    leading_rows = work.kernel[0] - 1 - top
+    leading_columns = work.kernel[1] - 1 - side
+    output_columns = columns - leading_columns + side
+
+    def fill_row(cost: int) -> int:
+        return 2 * side * (zero + 1) + repeats * columns * (cost + 1)
+
+    def complete_row(cost: int) -> int:
+        windows = leading_columns * (cost + 1) + (output_columns - side) * cost
+        return side * (2 * zero + 1) + repeats * windows
+
+    read = top * (fill_row(zero) + complete_row(zero)) + leading_rows * fill_row(pixel)
+    read += (rows - leading_rows) * complete_row(pixel)
+    written = output_columns * work.passes * work.outputs + (work.outputs == work.passes == 1)
+    return read + work.flattened, (rows - leading_rows + top) * written
+
+
+def to_plane(shape: Shape) -> tuple[int, int, int]:
+    """Return channels, rows and columns; the hardware stores a sequence as one column."""
+    channels, rows, columns = (*shape, 1, 1, 1)[:3]
+    return channels, rows, columns
+
+
+def count_passes(channels: int) -> int:
+    """Return the passes over input channels."""
+    return -(-channels // PROCESSORS)
+
+
+def count_processors(channels: int) -> int:
+    """Return the processors that a layer uses: with several passes a multiple of four."""
+    each = -(-channels // count_passes(channels))
+    return each if channels <= PROCESSORS else -(-each // SHARED) * SHARED
+
+
+def is_sequence(layer: LayerWork) -> bool:
+    """Return whether the layer reads a sequence (C, L)."""
+    return len(layer.inputs[0]) == 2
+
+
+def _order_sides(pair: tuple[int, int], layer: LayerWork) -> tuple[int, int]:
+    """Return rows and columns: a sequence of the graph is one row, of the hardware one column."""
+    return (pair[1], pair[0]) if is_sequence(layer) else pair
+
+
+def plan_layer(layer: LayerWork) -> PassWork:
+    """Return a layer as the hardware executes it."""
+    channels, rows, columns = to_plane(layer.pool.output if layer.pool else layer.inputs[0])
+    passes = count_passes(channels)
+    window = prod(layer.pool.kernel) if layer.pool else 1
+    pool_first = not layer.pool or layer.op_types[0] == layer.pool.op_type
+    operands = len(layer.inputs)
+    size = (rows, columns)
+    if layer.op_types[-1] == "MatMul":
+        flattened = int(passes * rows * columns > 16)
+        return PassWork(size, layer.output[-1], passes=passes, flattened=flattened)
+    if layer.op_types[-1] == "DepthToSpace":
+        size = (2 * rows, 2 * columns)
+        return PassWork(size, layer.output[0], (3, 3), (1, 1), passes=passes)
+    if layer.op_types[-1] != "Conv":
+        slots = -(-min(count_processors(channels), GROUP) // SHARED)
+        passes = 2 * passes - 1 if layer.pool else passes
+        return PassWork(size, channels, (1, 1), (0, 0), window, passes, operands, pool_first, slots)
+    kernel = _order_sides(layer.kernel, layer)
+    padding = _order_sides(layer.padding[:2], layer)
+    if is_sequence(layer):
+        dilation = layer.dilation[1]
+        kernel = ((kernel[0] - 1) * dilation + 1, 1)
+        if kernel[0] > 9:  # the hardware folds the sequence and convolves the plane
+            size = (-(-rows // dilation), dilation)
+            kernel = (3, 3)
+            padding = (1, 1)
+    return PassWork(size, layer.output[0], kernel, padding, window, passes, operands, pool_first)
+
+
+def count_kernels(layer: LayerWork) -> int:
+    """Return the kernels of 9 bytes that each processor of the layer stores."""
+    if layer.op_types[-1] not in ("Conv", "DepthToSpace", "MatMul"):
+        return 0
+    work = plan_layer(layer)
+    taps = prod(work.pooled if layer.op_types[-1] == "MatMul" else work.kernel)
+    bits = work.outputs * work.passes * taps * layer.weight_bits
+    return -(-bits // (8 * KERNEL_BYTES))

@@ -1,0 +1,283 @@
+"""MAX78000: cycles against the vendor's cases and silicon, limits, and arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.machines.description import LayerWork, MachineOperation, PoolWork
+from experiments.machines.max78000 import MACHINE, OPERATIONS
+from experiments.machines.max78000_arithmetic import (
+    add_bias,
+    combine,
+    convolve,
+    insert_zeros,
+    pool_average,
+    pool_maximum,
+    shift_sums,
+)
+from experiments.machines.max78000_figures import ASSERTED, NETWORKS
+from experiments.machines.max78000_passes import PassWork, count_cycles, plan_layer
+from experiments.machines.max78002 import MACHINE as MAX78002
+
+PARAMETERS = MACHINE.parameters()
+
+
+def _operation_of(layer: LayerWork) -> MachineOperation:
+    return next(one for one in OPERATIONS if layer.op_types in one.patterns)
+
+
+def _reasons(layer: LayerWork, machine: Any = PARAMETERS) -> list[str]:
+    found = [limit.check(layer, machine) for limit in _operation_of(layer).limits]
+    return [reason for reason in found if reason]
+
+
+def test_the_vendors_asserted_cases_are_equal() -> None:
+    rows = [figure for figure in MACHINE.published if figure.role == "asserted"]
+    assert len(rows) == 19
+    assert {row.network: row.predict() for row in rows} == {row.network: row.value for row in rows}
+    assert len({work for _, _, work in ASSERTED}) == 19
+
+
+SILICON = {
+    ("mnist", "nothing fitted"): 0.006,
+    ("cifar-10", "nothing fitted"): 0.006,
+    ("mnist", "start-up fitted"): 0.001,
+    ("cifar-10", "start-up fitted"): 0.001,
+    ("cifar-100", "start-up fitted"): 0.025,
+    ("kws20_v3", "start-up fitted"): 0.025,
+}
+
+
+@pytest.mark.parametrize(("network", "condition"), SILICON)
+def test_silicon_is_met_within_the_claim(network: str, condition: str) -> None:
+    (row,) = [
+        one for one in MACHINE.published if (one.network, one.condition) == (network, condition)
+    ]
+    error = abs(row.predict() / row.value - 1)
+    assert error <= SILICON[network, condition]
+    assert row.claim <= SILICON[network, condition]
+
+
+def test_the_start_up_is_the_mean_excess_of_the_two_fitted_networks() -> None:
+    excess = [
+        row.value - row.predict() for row in MACHINE.published if row.condition == "nothing fitted"
+    ]
+    assert round(sum(excess) / len(excess), 1) * 50 == PARAMETERS.start_cycles
+
+
+def test_macs_of_the_networks_are_those_that_the_examples_print() -> None:
+    """Known from ``SUMMARY OF OPS`` of the examples' ``main.c``."""
+    layers = NETWORKS["kws20_v3"]
+    weights = [layer.inputs[0][0] * layer.kernel[1] * layer.output[0] for layer in layers]
+    macs = [count * layer.output[-1] for count, layer in zip(weights[:-1], layers, strict=False)]
+    assert macs[0] == 1_638_400
+    assert macs[1] == 3_628_800
+    assert macs[7] == 153_600
+    assert layers[-1].inputs == ((64, 4),)
+
+
+CONVOLUTION = LayerWork(
+    "c", ("Conv",), (), ((16, 32, 32),), (20, 32, 32), (3, 3), padding=(1, 1, 1, 1)
+)
+SEQUENCE = LayerWork("s", ("Conv",), (), ((5, 211),), (11, 197), (1, 3), dilation=(1, 7))
+POOL = PoolWork("MaxPool", (2, 2), (2, 2), (0, 0, 0, 0), (16, 16, 16))
+ADDITION = LayerWork("a", ("Add",), (), ((4, 12, 12),) * 2, (4, 12, 12))
+
+
+def test_a_dilated_sequence_is_folded_into_a_plane() -> None:
+    assert plan_layer(SEQUENCE) == PassWork((31, 7), 11, (3, 3), (1, 1))
+    near = replace(SEQUENCE, dilation=(1, 4), output=(11, 203))
+    assert plan_layer(near) == PassWork((211, 1), 11, (9, 1))
+
+
+def test_a_transposed_convolution_reads_a_plane_with_zeros() -> None:
+    layer = LayerWork(
+        "t",
+        ("Conv", "DepthToSpace"),
+        (),
+        ((3, 7, 9),),
+        (64, 14, 18),
+        (2, 2),
+        padding=(0, 0, 1, 1),
+    )
+    assert 1 + sum(count_cycles(plan_layer(layer))) == 16_837
+    assert not _reasons(layer)
+    assert _reasons(replace(layer, kernel=(3, 3)))
+
+
+def test_operands_and_a_pool_behind_them() -> None:
+    assert 1 + sum(count_cycles(plan_layer(ADDITION))) == 721
+    pool = PoolWork("MaxPool", (2, 2), (2, 2), (0, 0, 0, 0), (8, 8, 8))
+    layer = LayerWork("p", ("Add", "MaxPool"), (), ((8, 17, 17),) * 2, (8, 8, 8), pool=pool)
+    assert 1 + sum(count_cycles(plan_layer(layer))) == 705
+
+
+LIMITS: dict[str, tuple[LayerWork, str]] = {
+    "channels": (
+        replace(CONVOLUTION, inputs=((1025, 4, 4),), output=(4, 4, 4)),
+        "1,025 channels are more than 1,024",
+    ),
+    "sides": (replace(SEQUENCE, inputs=((5, 1024),)), "1,024 rows or columns are more than 1,023"),
+    "kernel": (replace(CONVOLUTION, kernel=(5, 5)), "kernel 5 x 5, dilation 1"),
+    "length": (replace(SEQUENCE, kernel=(1, 10), dilation=(1, 1)), "kernel 1 x 10, dilation 1"),
+    "stride": (replace(CONVOLUTION, stride=(2, 2)), "stride 2 x 2 and 1 groups"),
+    "groups": (replace(CONVOLUTION, groups=16), "stride 1 x 1 and 16 groups"),
+    "padding": (replace(CONVOLUTION, padding=(0, 0, 1, 1)), "padding 0, 0, 1, 1"),
+    "folded": (
+        replace(SEQUENCE, padding=(0, 1, 0, 1)),
+        "kernel 3, dilation 7 with padding or a pool",
+    ),
+    "window": (
+        replace(CONVOLUTION, op_types=("MaxPool", "Conv"), pool=replace(POOL, kernel=(17, 17))),
+        "window (17, 17)",
+    ),
+    "passes": (
+        LayerWork(
+            "p",
+            ("MaxPool",),
+            (),
+            ((65, 4, 4),),
+            (65, 2, 2),
+            pool=replace(POOL, output=(65, 2, 2)),
+        ),
+        "2 passes without a convolution are more than 1",
+    ),
+    "shapes": (
+        replace(ADDITION, inputs=((4, 12, 12), (4, 1, 1))),
+        "operands of shapes (4, 12, 12) and (4, 1, 1)",
+    ),
+    "data": (
+        replace(CONVOLUTION, inputs=((16, 100, 100),), output=(20, 100, 100)),
+        "output of 100 x 100 pixels takes 40,000 bytes of the data memory of processors 0 to 3",
+    ),
+    "weights": (
+        replace(CONVOLUTION, inputs=((128, 4, 4),), output=(512, 4, 4)),
+        "1,024 kernels of 9 bytes for processor 63, which stores 768",
+    ),
+    "matrix": (
+        LayerWork("m", ("MatMul",), (), ((8, 64),), (8, 10)),
+        "8 rows of one product",
+    ),
+    "flattened": (
+        LayerWork("m", ("Flatten", "MatMul"), (), ((64, 17, 16),), (10,)),
+        "64 x 17 x 16 inputs",
+    ),
+    "joined": (
+        LayerWork("j", ("Concat",), (), ((6, 4, 4), (8, 4, 4)), (14, 4, 4)),
+        "operands of (6, 4, 4), (8, 4, 4)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit_gives_its_reason(name: str) -> None:
+    layer, reason = LIMITS[name]
+    assert any(text.startswith(reason) for text in _reasons(layer)), _reasons(layer)
+
+
+def test_layers_within_the_limits_have_no_reason() -> None:
+    pooled = replace(CONVOLUTION, op_types=("MaxPool", "Conv"), output=(20, 16, 16), pool=POOL)
+    joined = LayerWork("j", ("Concat",), (), ((8, 4, 4), (6, 4, 4)), (14, 4, 4))
+    for layer in (CONVOLUTION, SEQUENCE, ADDITION, pooled, joined):
+        assert not _reasons(layer)
+    for layer in (layer for name in ("mnist", "cifar-100") for layer in NETWORKS[name]):
+        assert not _reasons(layer)
+
+
+def test_four_bit_weights_take_half_of_the_memory() -> None:
+    layer, _ = LIMITS["weights"]
+    assert not _reasons(replace(layer, weight_bits=4))
+
+
+def test_max78002_has_the_larger_memories() -> None:
+    parameters = MAX78002.parameters()
+    for name in ("data", "weights", "channels", "sides", "passes"):
+        assert not _reasons(LIMITS[name][0], parameters)
+    assert not MAX78002.validated
+
+
+def test_shift_rounds_halves_up_and_saturates() -> None:
+    sums = np.array([-193, -192, -191, -64, 0, 63, 64, 16_383, -16_448, -16_449])
+    assert shift_sums(sums, 0).tolist() == [-2, -1, -1, 0, 0, 0, 1, 127, -128, -128]
+    for shift, total in product(range(-8, 9), range(-300, 300, 7)):
+        exact = np.floor(total * 2.0**shift / 128 + 0.5)
+        assert shift_sums(np.array([total]), shift)[0] == np.clip(exact, -128, 127)
+
+
+def _sum_convolution(
+    values: np.ndarray, weights: np.ndarray, padding: int, row: int, column: int, output: int
+) -> int:
+    """Return one sum of a 3 x 3 convolution, term by term."""
+    total = 0
+    channels, rows, columns = values.shape
+    for channel, down, right in product(range(channels), range(3), range(3)):
+        y = row + down - padding
+        x = column + right - padding
+        if 0 <= y < rows and 0 <= x < columns:
+            total += int(values[channel, y, x]) * int(weights[output, channel, down, right])
+    return total
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_convolution_is_the_sum_of_its_products(padding: int) -> None:
+    random = np.random.default_rng(padding)
+    values = random.integers(-128, 128, (2, 4, 5))
+    weights = random.integers(-128, 128, (3, 2, 3, 3))
+    sums = convolve(values, weights, (padding,) * 4, (1, 1))
+    assert sums.shape == (3, 2 + 2 * padding, 3 + 2 * padding)
+    for output, row, column in np.ndindex(sums.shape):
+        expected = _sum_convolution(values, weights, padding, row, column, output)
+        assert sums[output, row, column] == expected
+
+
+def test_a_transposed_convolution_scatters_its_inputs() -> None:
+    random = np.random.default_rng(3)
+    values = random.integers(-128, 128, (1, 3, 2))
+    weights = random.integers(-128, 128, (1, 1, 3, 3))
+    sums = convolve(insert_zeros(values), weights, (1, 1, 2, 2), (1, 1))
+    expected = np.zeros((8, 6), np.int64)
+    for row, column, down, right in np.ndindex(3, 2, 3, 3):
+        tap = weights[0, 0, 2 - down, 2 - right]
+        expected[2 * row + down, 2 * column + right] += values[0, row, column] * tap
+    assert (sums[0] == expected[1:7, 1:5]).all()
+
+
+def test_dilation_spaces_the_taps_of_a_sequence() -> None:
+    values = np.arange(12).reshape(1, 12)
+    weights = np.array([[[1, 10, 100]]])
+    sums = convolve(values, weights, (0, 0), (3,))
+    assert sums[0].tolist() == [value + 10 * (value + 3) + 100 * (value + 6) for value in range(6)]
+
+
+def test_a_bias_counts_128_times() -> None:
+    sums = add_bias(np.zeros((2, 1, 1), np.int64), np.array([3, -2]))
+    assert sums.reshape(-1).tolist() == [384, -256]
+
+
+def test_pools_leave_incomplete_windows_out_and_round_towards_zero() -> None:
+    values = np.array([[[-1, -2, 9], [-4, 0, 9], [9, 9, 9]]])
+    assert pool_average(values, (2, 2), (2, 2)).tolist() == [[[-1]]]
+    assert pool_maximum(values, (2, 2), (1, 1)).tolist() == [[[0, 9], [9, 9]]]
+    assert pool_average(np.array([[5, 2, -5, -2]]), (2,), (2,)).tolist() == [[3, -3]]
+
+
+BITS: dict[str, Callable[[int, int], int]] = {
+    "Add": lambda left, right: min(max(left + right, -128), 127),
+    "Sub": lambda left, right: min(max(left - right, -128), 127),
+    "Or": lambda left, right: left | right,
+    "Xor": lambda left, right: left ^ right,
+}
+
+
+@pytest.mark.parametrize("operation", BITS)
+def test_element_wise_operations(operation: str) -> None:
+    left, right = np.meshgrid(np.arange(-128, 128, 5), np.arange(-128, 128, 3))
+    found = combine(operation, left, right)
+    expected = [BITS[operation](int(a), int(b)) for a, b in zip(left.flat, right.flat, strict=True)]
+    assert found.reshape(-1).tolist() == expected
