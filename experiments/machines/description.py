@@ -131,6 +131,7 @@ class UnitTask:
         cycles: cycles in which the unit works.
         bytes: bytes that the task moves, 0 for computation.
         needs: indices of the tasks that must end first.
+        port_cycles: cycles of the memory port; None for ``bytes`` at the width of the port.
         layer: name of the layer.
     """
 
@@ -139,6 +140,7 @@ class UnitTask:
     bytes: int = 0
     needs: tuple[int, ...] = ()
     layer: str = ""
+    port_cycles: int | None = None
 
 
 @dataclass(frozen=True)
