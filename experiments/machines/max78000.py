@@ -7,6 +7,7 @@ The limits are those of the vendor's guide (``README.md`` of analogdevicesinc/ai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from experiments.machines.description import (
     CyclePart,
@@ -60,68 +61,96 @@ def count_layer(layer: LayerWork, _: Max78000Parameters) -> Sequence[CyclePart]:
     )
 
 
+def _find_reason(*conditions: tuple[bool, str]) -> str | None:
+    """Return the reason of the first condition that holds."""
+    return next((reason for broken, reason in conditions if broken), None)
+
+
+def _spell(sides: Sequence[int]) -> str:
+    return " x ".join(f"{side:,}" for side in sides)
+
+
 def _check_sizes(layer: LayerWork, machine: Max78000Parameters) -> str | None:
-    channels = max(to_plane(shape)[0] for shape in (layer.inputs[0], layer.output))
-    side = max(side for shape in (layer.inputs[0], layer.output) for side in to_plane(shape)[1:])
-    if channels > machine.max_channels:
-        return f"{channels:,} channels are more than {machine.max_channels:,}"
-    if side > machine.max_side:
-        return f"{side:,} rows or columns are more than {machine.max_side:,}"
-    return None
+    planes = (to_plane(layer.inputs[0]), to_plane(layer.output))
+    channels = max(plane[0] for plane in planes)
+    side = max(max(plane[1:]) for plane in planes)
+    axes = max(map(len, (*layer.inputs, layer.output)))
+    return _find_reason(
+        (axes > 3, f"a tensor of {axes} axes; the hardware has channels, rows and columns"),
+        (channels > machine.max_channels, f"{channels:,} channels exceed {machine.max_channels:,}"),
+        (side > machine.max_side, f"{side:,} rows or columns exceed {machine.max_side:,}"),
+    )
 
 
 def _check_kernel(layer: LayerWork, _: Max78000Parameters) -> str | None:
-    rows, columns = layer.kernel
-    if layer.stride != (1, 1) or layer.groups > 1:
-        return f"stride {layer.stride[0]} x {layer.stride[1]} and {layer.groups} groups"
-    if is_sequence(layer):
-        fits = columns <= 9 and (layer.dilation[1] == 1 or columns <= 3)
-    else:
-        fits = layer.kernel in ((1, 1), (3, 3)) and layer.dilation == (1, 1)
-    return None if fits else f"kernel {rows} x {columns}, dilation {layer.dilation[1]}"
+    flat = is_sequence(layer)
+    length, step = layer.kernel[1], layer.dilation[1]
+    return _find_reason(
+        (layer.stride != (1, 1), f"stride {_spell(layer.stride)} is not 1"),
+        (layer.groups > 1, f"{layer.groups} groups are not 1"),
+        (flat and length > 9, f"kernel {length} exceeds 9"),
+        (flat and step > 1 and length > 3, f"dilation {step} with kernel {length} exceeds 3"),
+        (
+            not flat and layer.kernel not in ((1, 1), (3, 3)),
+            f"kernel {_spell(layer.kernel)} is not 1 x 1 or 3 x 3",
+        ),
+        (not flat and layer.dilation != (1, 1), f"dilation {_spell(layer.dilation)} is not 1"),
+    )
 
 
 def _check_padding(layer: LayerWork, _: Max78000Parameters) -> str | None:
     folded = is_sequence(layer) and plan_layer(layer).kernel == (3, 3)
-    if folded and (layer.pool or max(layer.padding)):
-        return f"kernel {layer.kernel[1]}, dilation {layer.dilation[1]} with padding or a pool"
-    if layer.padding[:2] != layer.padding[2:] or max(layer.padding) > 2:
-        return "padding " + ", ".join(map(str, layer.padding))
-    return None
+    padding = ", ".join(map(str, layer.padding))
+    return _find_reason(
+        (layer.padding[:2] != layer.padding[2:], f"padding {padding} is not equal on both sides"),
+        (max(layer.padding) > 2, f"padding {padding} exceeds 2"),
+        (folded and max(layer.padding) > 0, f"dilation {layer.dilation[1]} has no padding"),
+        (folded and layer.pool is not None, f"dilation {layer.dilation[1]} has no pool"),
+    )
 
 
 def _check_transposed(layer: LayerWork, _: Max78000Parameters) -> str | None:
     doubled = tuple(2 * side for side in layer.inputs[0][1:])
     fits = layer.kernel == (2, 2) and layer.padding == (0, 0, 1, 1) and layer.output[1:] == doubled
-    return None if fits else "not a 3 x 3 kernel of stride 2 and padding 1 with a doubled plane"
+    return None if fits else "the kernel is not 3 x 3 with stride 2, padding 1, output padding 1"
 
 
 def _check_pool(layer: LayerWork, machine: Max78000Parameters) -> str | None:
     pool = layer.pool
     if pool is None:
         return None
-    rows, columns = to_plane(pool.output)[1:]
-    if max(pool.kernel) > 16 or max(pool.stride) > 16 or max(pool.padding):
-        return f"window {pool.kernel}, stride {pool.stride}, padding {pool.padding}"
-    if len(set(pool.stride)) > 1 and not is_sequence(layer) and rows * columns > 1:
-        return f"stride {pool.stride[0]} x {pool.stride[1]}"
-    passes = count_passes(to_plane(pool.output)[0])
-    alone = layer.op_types[-1] == pool.op_type
-    if alone and passes > machine.max_pool_passes and rows * columns > 1:
-        return f"{passes} passes without a convolution are more than {machine.max_pool_passes}"
-    return None
+    channels, *pooled = to_plane(pool.output)
+    passes = count_passes(channels)
+    alone = layer.op_types[-1] == pool.op_type and max(pooled) > 1
+    return _find_reason(
+        (max(pool.kernel) > 16, f"window {_spell(pool.kernel)} exceeds 16"),
+        (max(pool.stride) > 16 and max(pooled) > 1, f"stride {_spell(pool.stride)} exceeds 16"),
+        (max(pool.padding) > 0, "pools have no padding"),
+        (
+            not is_sequence(layer) and max(pooled) > 1 and pool.stride[0] != pool.stride[1],
+            f"stride {_spell(pool.stride)} is not equal in rows and columns",
+        ),
+        (
+            alone and passes > machine.max_pool_passes,
+            f"{channels:,} channels without a convolution exceed {PROCESSORS}",
+        ),
+    )
 
 
 def _check_operands(layer: LayerWork, _: Max78000Parameters) -> str | None:
-    kinds = {"Add", "Sub"} & set(layer.op_types)
-    if len(layer.inputs) != 1 + len(kinds) or len(set(layer.inputs)) > 1:
-        return f"operands of shapes {' and '.join(map(str, layer.inputs))}"
-    activations = {str(node.attributes.get("activation", "Relu")) for node in layer.nodes}
-    if activations - {"Relu"}:
-        return f"activation {max(activations)}"
-    if kinds and any("activation" in node.attributes for node in layer.nodes[:1]):
-        return "activation after an element-wise operation"
-    return None
+    combined = bool({"Add", "Sub"} & set(layer.op_types))
+    in_flight = combined and layer.op_types[-1] == "Conv"
+    shapes = " and ".join(map(str, layer.inputs))
+    channels = to_plane(layer.inputs[0])[0]
+    kinds = [str(node.attributes.get("activation", "none")) for node in layer.nodes]
+    other = [kind for kind in kinds if kind not in ("none", "Relu")]
+    return _find_reason(
+        (len(layer.inputs) != 1 + combined, f"{len(layer.inputs)} operands {shapes}"),
+        (len(set(layer.inputs)) > 1, f"operands {shapes} have different shapes"),
+        (in_flight and channels > 128, f"{channels:,} channels before a convolution exceed 128"),
+        (bool(other), f"activation {', '.join(other)} is not Relu"),
+        (combined and "Relu" in kinds[:1], "an element-wise operation has no activation"),
+    )
 
 
 def _check_data(layer: LayerWork, machine: Max78000Parameters) -> str | None:
@@ -132,41 +161,45 @@ def _check_data(layer: LayerWork, machine: Max78000Parameters) -> str | None:
         size *= len(layer.inputs) if name == "input" else 1
         if size > machine.data_bytes:
             return (
-                f"{name} of {rows} x {columns} pixels takes {size:,} bytes of the data memory of "
-                f"processors 0 to 3, which has {machine.data_bytes:,}"
+                f"{name} of {_spell((rows, columns))} pixels takes {size:,} bytes of the data "
+                f"memory of processors 0 to 3, which has {machine.data_bytes:,}"
             )
     return None
 
 
 def _check_weights(layer: LayerWork, machine: Max78000Parameters) -> str | None:
     kernels = count_kernels(layer)
-    if kernels <= machine.kernels:
-        return None
     last = count_processors(to_plane(layer.inputs[0])[0]) - 1
-    return f"{kernels:,} kernels of 9 bytes for processor {last}, which stores {machine.kernels:,}"
+    reason = f"{kernels:,} kernels of 9 bytes exceed the {machine.kernels:,} of processor {last}"
+    return reason if kernels > machine.kernels else None
 
 
 def _check_flattened(layer: LayerWork, machine: Max78000Parameters) -> str | None:
-    channels, rows, columns = to_plane(layer.inputs[0])
-    if layer.op_types == ("MatMul",) and len(layer.inputs[0]) > 1:
-        return f"{channels} rows of one product"
-    if (
-        channels * rows * columns > 16_384
-        or rows * columns > 256
-        or channels > machine.max_channels
-    ):
-        return f"{channels} x {rows} x {columns} inputs"
-    return None
+    channels, rows, columns = plane = to_plane(layer.inputs[0])
+    return _find_reason(
+        (
+            layer.op_types == ("MatMul",) and len(layer.inputs[0]) > 1,
+            f"{channels:,} rows of a product; a fully connected layer has one",
+        ),
+        (prod(plane) > 16_384, f"{_spell(plane)} inputs exceed 16,384"),
+        (rows * columns > 256, f"{_spell((rows, columns))} pixels exceed 256"),
+        (channels > machine.max_channels, f"{channels:,} inputs exceed {machine.max_channels:,}"),
+    )
 
 
 def _check_placement(layer: LayerWork, _: Max78000Parameters) -> str | None:
-    if layer.op_types == ("Concat",):
-        shapes = layer.inputs
-        sides = {shape[1:] for shape in (*shapes, layer.output)}
-        fits = len(sides) == 1 and not any(shape[0] % SHARED for shape in shapes[:-1])
-        return None if fits else "operands of " + ", ".join(map(str, shapes))
-    fits = layer.inputs[0][0] == layer.output[0]
-    return None if fits else f"{layer.inputs[0]} to {layer.output} moves channels"
+    shapes = layer.inputs
+    joined = layer.op_types == ("Concat",)
+    spelled = " and ".join(map(str, shapes))
+    planes = {shape[1:] for shape in (*shapes, layer.output)}
+    return _find_reason(
+        (joined and len(planes) > 1, f"{spelled} are not joined along channels"),
+        (
+            joined and any(shape[0] % SHARED for shape in shapes[:-1]),
+            f"channels of {spelled} are not multiples of four",
+        ),
+        (shapes[0][0] != layer.output[0] and not joined, f"{spelled} changes its channels"),
+    )
 
 
 SIZES = OperationLimit("sizes", "1,024 channels and 1,023 rows and columns at most", _check_sizes)
@@ -242,10 +275,7 @@ MACHINE = MachineDescription(
         MachineMemory("weights", 64 * 768 * 9, 576, "processors"),
     ),
     operations=OPERATIONS,
-    layouts=(
-        "HWC in words of four channels; channels beyond 64 follow in the next words",
-        "the network's input may be CHW, one channel in an instance of data memory",
-    ),
+    layouts=("HWC in words of four channels", "the network's input: HWC or CHW"),
     quantisation=(
         "activations int8, scale 1/128, zero point 0",
         "weights of 1, 2, 4 or 8 bits, biases int8 times 128",

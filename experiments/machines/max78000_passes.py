@@ -6,6 +6,7 @@ analogdevicesinc/ai8x-synthesis) for layers that do not stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -141,3 +142,35 @@ def count_kernels(layer: LayerWork) -> int:
     taps = prod(work.pooled if layer.op_types[-1] == "MatMul" else work.kernel)
     bits = work.outputs * work.passes * taps * layer.weight_bits
     return -(-bits // (8 * KERNEL_BYTES))
+
+
+def place_weights(layers: Sequence[LayerWork], capacity: int) -> dict[str, str]:
+    """Place the weights of all layers and return the reasons of those that do not fit, by layer.
+
+    Layers with many processors come first. Each takes neighbouring processors, from a multiple of
+    four, whose fullest has the most space left. All processors of a layer use the same addresses.
+
+    Args:
+        layers: layers of the network.
+        capacity: kernels of 9 bytes that a processor stores.
+    """
+    filled = [0] * PROCESSORS
+    reasons = {}
+    widths = {layer.name: count_processors(to_plane(layer.inputs[0])[0]) for layer in layers}
+    for layer in sorted(layers, key=lambda one: -widths[one.name]):
+        width = widths[layer.name]
+        kernels = count_kernels(layer)
+        starts = range(0, PROCESSORS - width + 1, SHARED)
+        first = min(starts, key=lambda start: max(filled[start : start + width]))
+        window = range(first, first + width)
+        fullest = max(window, key=lambda processor: filled[processor])
+        end = filled[fullest] + kernels
+        if end > capacity:
+            reasons[layer.name] = (
+                f"{kernels:,} kernels of 9 bytes do not fit: processor {fullest} has "
+                f"{capacity - filled[fullest]:,} of {capacity:,} free"
+            )
+            continue
+        for processor in window:
+            filled[processor] = end
+    return reasons

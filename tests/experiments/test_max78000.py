@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from byoc.graph import Graph, Node, Quantization, Value
+from byoc.operators.pieces import find_pieces
 from experiments.machines.description import LayerWork, MachineOperation, PoolWork
 from experiments.machines.max78000 import MACHINE, OPERATIONS
 from experiments.machines.max78000_arithmetic import (
     add_bias,
     combine,
+    compute_network,
     convolve,
     insert_zeros,
     pool_average,
@@ -22,8 +25,14 @@ from experiments.machines.max78000_arithmetic import (
     shift_sums,
 )
 from experiments.machines.max78000_figures import ASSERTED, NETWORKS
-from experiments.machines.max78000_passes import PassWork, count_cycles, plan_layer
+from experiments.machines.max78000_passes import (
+    PassWork,
+    count_cycles,
+    place_weights,
+    plan_layer,
+)
 from experiments.machines.max78002 import MACHINE as MAX78002
+from isa.errors import InputError
 
 PARAMETERS = MACHINE.parameters()
 
@@ -121,21 +130,24 @@ def test_operands_and_a_pool_behind_them() -> None:
 LIMITS: dict[str, tuple[LayerWork, str]] = {
     "channels": (
         replace(CONVOLUTION, inputs=((1025, 4, 4),), output=(4, 4, 4)),
-        "1,025 channels are more than 1,024",
+        "1,025 channels exceed 1,024",
     ),
-    "sides": (replace(SEQUENCE, inputs=((5, 1024),)), "1,024 rows or columns are more than 1,023"),
-    "kernel": (replace(CONVOLUTION, kernel=(5, 5)), "kernel 5 x 5, dilation 1"),
-    "length": (replace(SEQUENCE, kernel=(1, 10), dilation=(1, 1)), "kernel 1 x 10, dilation 1"),
-    "stride": (replace(CONVOLUTION, stride=(2, 2)), "stride 2 x 2 and 1 groups"),
-    "groups": (replace(CONVOLUTION, groups=16), "stride 1 x 1 and 16 groups"),
-    "padding": (replace(CONVOLUTION, padding=(0, 0, 1, 1)), "padding 0, 0, 1, 1"),
+    "sides": (replace(SEQUENCE, inputs=((5, 1024),)), "1,024 rows or columns exceed 1,023"),
+    "kernel": (replace(CONVOLUTION, kernel=(5, 5)), "kernel 5 x 5 is not 1 x 1 or 3 x 3"),
+    "length": (replace(SEQUENCE, kernel=(1, 10), dilation=(1, 1)), "kernel 10 exceeds 9"),
+    "stride": (replace(CONVOLUTION, stride=(2, 2)), "stride 2 x 2 is not 1"),
+    "groups": (replace(CONVOLUTION, groups=16), "16 groups are not 1"),
+    "padding": (
+        replace(CONVOLUTION, padding=(0, 0, 1, 1)),
+        "padding 0, 0, 1, 1 is not equal on both sides",
+    ),
     "folded": (
         replace(SEQUENCE, padding=(0, 1, 0, 1)),
-        "kernel 3, dilation 7 with padding or a pool",
+        "dilation 7 has no padding",
     ),
     "window": (
         replace(CONVOLUTION, op_types=("MaxPool", "Conv"), pool=replace(POOL, kernel=(17, 17))),
-        "window (17, 17)",
+        "window 17 x 17 exceeds 16",
     ),
     "passes": (
         LayerWork(
@@ -146,11 +158,11 @@ LIMITS: dict[str, tuple[LayerWork, str]] = {
             (65, 2, 2),
             pool=replace(POOL, output=(65, 2, 2)),
         ),
-        "2 passes without a convolution are more than 1",
+        "65 channels without a convolution exceed 64",
     ),
     "shapes": (
         replace(ADDITION, inputs=((4, 12, 12), (4, 1, 1))),
-        "operands of shapes (4, 12, 12) and (4, 1, 1)",
+        "operands (4, 12, 12) and (4, 1, 1) have different shapes",
     ),
     "data": (
         replace(CONVOLUTION, inputs=((16, 100, 100),), output=(20, 100, 100)),
@@ -158,19 +170,25 @@ LIMITS: dict[str, tuple[LayerWork, str]] = {
     ),
     "weights": (
         replace(CONVOLUTION, inputs=((128, 4, 4),), output=(512, 4, 4)),
-        "1,024 kernels of 9 bytes for processor 63, which stores 768",
+        "1,024 kernels of 9 bytes exceed the 768 of processor 63",
     ),
     "matrix": (
         LayerWork("m", ("MatMul",), (), ((8, 64),), (8, 10)),
-        "8 rows of one product",
+        "8 rows of a product; a fully connected layer has one",
     ),
     "flattened": (
         LayerWork("m", ("Flatten", "MatMul"), (), ((64, 17, 16),), (10,)),
-        "64 x 17 x 16 inputs",
+        "64 x 17 x 16 inputs exceed 16,384",
     ),
+    "pixels": (
+        LayerWork("m", ("Reshape", "MatMul"), (), ((8, 17, 16),), (10,)),
+        "17 x 16 pixels exceed 256",
+    ),
+    "batch": (replace(CONVOLUTION, inputs=((2, 16, 32, 32),)), "a tensor of 4 axes"),
+    "reshaped": (LayerWork("r", ("Reshape",), (), ((8, 4, 4),), (2, 64)), "(8, 4, 4) changes"),
     "joined": (
         LayerWork("j", ("Concat",), (), ((6, 4, 4), (8, 4, 4)), (14, 4, 4)),
-        "operands of (6, 4, 4), (8, 4, 4)",
+        "channels of (6, 4, 4) and (8, 4, 4) are not multiples of four",
     ),
 }
 
@@ -193,6 +211,24 @@ def test_layers_within_the_limits_have_no_reason() -> None:
 def test_four_bit_weights_take_half_of_the_memory() -> None:
     layer, _ = LIMITS["weights"]
     assert not _reasons(replace(layer, weight_bits=4))
+
+
+def test_weights_of_all_layers_share_the_processors() -> None:
+    wide = replace(CONVOLUTION, inputs=((64, 8, 8),), output=(300, 8, 8))
+    layers = [replace(wide, name=f"layer {index}") for index in range(3)]
+    assert place_weights(layers[:2], 768) == {}
+    assert place_weights(layers, 768) == {
+        "layer 2": "300 kernels of 9 bytes do not fit: processor 0 has 168 of 768 free"
+    }
+    narrow = replace(wide, inputs=((16, 8, 8),), output=(700, 8, 8))
+    halves = [replace(narrow, name=f"layer {index}") for index in range(5)]
+    assert list(place_weights(halves, 768)) == ["layer 4"]
+    assert not place_weights(halves[:4], 768)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_weights_of_the_examples_fit(network: str) -> None:
+    assert not place_weights(NETWORKS[network], PARAMETERS.kernels)
 
 
 def test_max78002_has_the_larger_memories() -> None:
@@ -281,3 +317,91 @@ def test_element_wise_operations(operation: str) -> None:
     found = combine(operation, left, right)
     expected = [BITS[operation](int(a), int(b)) for a, b in zip(left.flat, right.flat, strict=True)]
     assert found.reshape(-1).tolist() == expected
+
+
+def _value(name: str, shape: tuple[int, ...], exponent: int, constant: Any = None) -> Value:
+    scale = Quantization(np.array(2.0**exponent, np.float32), np.zeros((), np.int32))
+    dtype = "int32" if name == "bias" else "int8"
+    stored = None if constant is None else constant.astype(dtype)
+    return Value(name, shape, dtype, scale, stored)
+
+
+ATTRIBUTES = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
+
+
+def _network(random: np.random.Generator, exponent: int = -7, bias: int = 128) -> Graph:
+    """Return conv, max pool, add of itself, and a fully connected layer."""
+    weights = random.integers(-128, 128, (4, 2, 3, 3))
+    biases = random.integers(-128, 128, 4) * bias
+    matrix = random.integers(-8, 8, (16, 5))
+    values = (
+        _value("x", (1, 2, 4, 4), -7),
+        _value("weights", (4, 2, 3, 3), exponent, weights),
+        _value("bias", (4,), -14, biases),
+        _value("conv", (1, 4, 4, 4), -5),
+        _value("pool", (1, 4, 2, 2), -5),
+        _value("sum", (1, 4, 2, 2), -5),
+        _value("flat", (1, 16), -5),
+        _value("matrix", (16, 5), -7, matrix),
+        _value("y", (1, 5), -3),
+    )
+    padded = {**ATTRIBUTES, "kernel": (3, 3), "pads": (1, 1, 1, 1), "activation": "Relu"}
+    pooled = {"kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0)}
+    nodes = (
+        Node("c", "Conv", ("x", "weights", "bias"), ("conv",), padded, integer=True),
+        Node("p", "MaxPool", ("conv",), ("pool",), pooled, integer=True),
+        Node("a", "Add", ("pool", "pool"), ("sum",), integer=True),
+        Node("f", "Flatten", ("sum",), ("flat",), integer=True),
+        Node("m", "MatMul", ("flat", "matrix"), ("y",), integer=True),
+    )
+    return Graph("small", ("x",), ("y",), {value.name: value for value in values}, nodes)
+
+
+def test_a_network_with_powers_of_two_computes_layer_after_layer() -> None:
+    random = np.random.default_rng(5)
+    graph = _network(random)
+    constants = {name: value.constant for name, value in graph.values.items()}
+    values = random.integers(-128, 128, (1, 2, 4, 4), np.int8)
+    found = compute_network(graph, {"x": values})["y"]
+    sums = np.zeros((4, 4, 4), np.int64)
+    for output, row, column in np.ndindex(sums.shape):
+        total = _sum_convolution(values[0], constants["weights"], 1, row, column, output)
+        sums[output, row, column] = total + int(constants["bias"][output])
+    shifted = np.clip(np.floor(sums / 512 + 0.5), 0, 127)  # 2**-14 to 2**-5
+    largest = shifted.reshape(4, 2, 2, 2, 2).max(axis=(2, 4))
+    flat = np.minimum(2 * largest, 127).reshape(16)
+    expected = np.floor(flat @ constants["matrix"] / 512 + 0.5)  # 2**-12 to 2**-3
+    assert found.dtype == np.int8
+    assert found.tolist() == [np.clip(expected, -128, 127).tolist()]
+    assert len(set(found[0])) > 1
+
+
+def test_a_bias_that_the_hardware_cannot_store_is_refused() -> None:
+    graph = _network(np.random.default_rng(5), bias=100)
+    with pytest.raises(InputError, match="c: a bias is not an int8 times 128"):
+        compute_network(graph, {"x": np.zeros((1, 2, 4, 4), np.int8)})
+
+
+def test_a_scale_that_is_no_power_of_two_is_refused() -> None:
+    graph = _network(np.random.default_rng(5))
+    scale = Quantization(np.array(0.01, np.float32), np.zeros((), np.int32))
+    values = {**graph.values, "x": replace(graph.values["x"], quantization=scale)}
+    message = "c: x has scale 0.01 and zero point 0; the machine needs one power of two and 0"
+    with pytest.raises(InputError, match=message):
+        compute_network(replace(graph, values=values), {"x": np.zeros((1, 2, 4, 4), np.int8)})
+
+
+def test_the_form_of_a_transposed_convolution_moves_depth_to_space() -> None:
+    """The pieces are those that the importer makes from 8 channels of 2 x 3 pixels."""
+    values = np.arange(48).reshape(8, 2, 3)
+    index = values.reshape(2, 2, 2, 2, 3).transpose(2, 3, 0, 4, 1).reshape(-1)
+    pieces = [
+        (piece.source, piece.target, *(number for dim in piece.dims for number in dim))
+        for piece in find_pieces(index)
+    ]
+    value = _value("x", (1, 8, 2, 3), -7)
+    made = _value("y", (1, 2, 4, 6), -7)
+    node = Node("d", "DepthToSpace", ("x",), ("y",), {"pieces": pieces}, integer=True)
+    graph = Graph("d", ("x",), ("y",), {"x": value, "y": made}, (node,))
+    found = compute_network(graph, {"x": values[np.newaxis].astype(np.int8)})["y"]
+    assert found.reshape(-1).tolist() == index.tolist()
