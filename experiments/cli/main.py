@@ -63,6 +63,7 @@ PANELS = {
         "doctor": "catalogue:doctor",
     },
     "Verification": {
+        "validate": "validate:command",
         "golden": "golden:app",
         "rtl": "rtl:app",
         "new": "new:app",

@@ -1,0 +1,70 @@
+"""Published figures that no description predicts, with the reason for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class UncomparedFigure:
+    """Published figure that no description predicts, and the reason."""
+
+    machine: str
+    figure: str
+    source: str
+    reason: str
+
+
+UNCOMPARED = (
+    UncomparedFigure(
+        "MAX78002",
+        "none",
+        "github.com/analogdevicesinc/ai8x-synthesis, issues 136 and 182",
+        "the vendor publishes registers, but neither a cycle formula nor cycles; the description "
+        "max78002 is an extrapolation",
+    ),
+    UncomparedFigure(
+        "STM32N6",
+        "MobileNetV1 int8, 2.83 ms (0.25) to 19.41 ms (1.0)",
+        "github.com/STMicroelectronics/stm32ai-modelzoo, image classification",
+        "the structure of the accelerator and the transfers of its compiler are not published",
+    ),
+    UncomparedFigure(
+        "NVDLA",
+        "ResNet-50 int8, 3.6 to 269 frames per second for 32 to 2,048 MACs",
+        "nvdla.org, hardware architecture primer",
+        "a formula of its authors, not a measurement; on AlexNet the RTL took 2,093,882 cycles "
+        "where their sheet says 895,443 (nvdla/hw, issue 202)",
+    ),
+    UncomparedFigure(
+        "Ethos-U, Vela",
+        "MobileNetV1 int8, 13.66 M cycles for 64 MACs",
+        "ethos-u-vela 5.2.0",
+        "an estimate of a compiler, which prints 'estimate only'; two versions differ by a factor "
+        "of 8 for one network (pytorch/executorch, issue 21459)",
+    ),
+    UncomparedFigure(
+        "Gemmini 16 x 16",
+        "ResNet-50, 153,709,356 cycles",
+        "github.com/ucb-bar/gemmini, issue 69",
+        "the batch is not stated (4 is likely), and nobody has described the machine yet",
+    ),
+    UncomparedFigure(
+        "Ethos-U55-256, Alif E7",
+        "YOLO26n 416 x 416 without attention, 31.0 ms",
+        "github.com/KeilChris/cmsis-executorch-traffic-counter, docs",
+        "the network was changed and trained by its authors, and is not published as a model file",
+    ),
+    UncomparedFigure(
+        "Ethos-U55, Alif E7",
+        "MobileNetV3-Small for 3 classes, 13.03 ms",
+        "github.com/Nota-NetsPresso/netspresso-trainer, docs",
+        "neither the number of MACs nor the memory of the weights is stated",
+    ),
+    UncomparedFigure(
+        "Ethos-U55 with Cortex-M55",
+        "MobileNetV2 int8, 91.2 ms (TensorFlow Lite) and 113 ms (ExecuTorch)",
+        "github.com/pytorch/executorch, issue 17157",
+        "board, clock, number of MACs and memories are not stated",
+    ),
+)
