@@ -289,5 +289,6 @@ MACHINE = MachineDescription(
     arithmetic=compute_network,
     sources=(LATENCY, "github.com/analogdevicesinc/ai8x-synthesis, README.md"),
     published=publish_figures(START_CYCLES),
+    fitted=("start_cycles",),
     validated=True,
 )

@@ -35,5 +35,6 @@ MACHINE = replace(
         MachineMemory("weights", (60 * 4096 + 4 * 5120) * 9, 576, "processors"),
     ),
     published=(),
+    fitted=(),
     validated=False,
 )
