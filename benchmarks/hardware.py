@@ -19,7 +19,7 @@ import time
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 
 # isort: split
-from dla_sim.presets import load_preset
+from dla_sim.presets import load_hardware
 from dla_sim.rtl.parameters import limits_of, strap_values
 from dla_sim.rtl.simulator.case import Case, Straps, run_cases
 from dla_sim.rtl.simulator.executable import COMPILERS, Executable, build_executable, find_tools
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--preset", default="balanced-64")
     parser.add_argument("--network", default="mobilenet-v1")
     chosen = parser.parse_args()
-    preset = load_preset(chosen.preset)
+    preset = load_hardware(chosen.preset, isa="v4")
     network = load_network(chosen.network)
     tools = find_tools().identity.splitlines()[0].rsplit(", ", 1)[0]  # without the processor
     print(f"{measuring.settings()}\ntools      {tools}, {COMPILERS[False]}")

@@ -34,7 +34,7 @@ MACHINES = tuple(
 def measure(machine: str) -> SynthesisedGates:
     """Synthesise the machine in one line of MACHINES and return its gates."""
     preset, *settings = machine.split()
-    hardware = load_hardware(preset, settings)
+    hardware = load_hardware(preset, settings, "v4")
     arch = hardware.arch
     found = synthesise_hardware(hardware, progress=_say)
     return SynthesisedGates(

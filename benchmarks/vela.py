@@ -103,7 +103,7 @@ def ends_of(model: ModelProto) -> int:
     )
 
 
-def measure(name: str, isa: str = "v4") -> Points:
+def measure(name: str, isa: str = "v5") -> Points:
     """Measure a network on all arrays and scratchpads that it fits into, timing only.
 
     The machines have the instruction set ``isa``.
@@ -390,7 +390,7 @@ def main() -> None:
     parser.add_argument(
         "--networks", default=",".join(NETWORKS), help="names with commas between them"
     )
-    parser.add_argument("--isa", choices=("v4", "v5"), default="v4", help="variant of our machines")
+    parser.add_argument("--isa", choices=("v4", "v5"), default="v5", help="variant of our machines")
     parser.add_argument(
         "--files", type=Path, help="folder with TensorFlow Lite files: run Vela, keep its estimates"
     )

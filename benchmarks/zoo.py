@@ -6,7 +6,7 @@ The record includes the cost of the rest on the CPU.
     benchmarks/zoo.csv] python -m benchmarks.zoo --table benchmarks/zoo.csv
 
 Each network is quantised once and runs on every machine, a preset and settings, in a process of
-its own: ``dla run`` under ISA v4. CPU cycles are the host model's estimate. The CPU's share stands
+its own, like ``dla run``. CPU cycles are the host model's estimate. The CPU's share stands
 there twice, the second time without the quantisation at the network's ends, as where the
 application hands over and takes integers (``dla run --integer-io``). A record has a row a network
 and machine, those measured last; ``--table`` prints one as the documents show it.
@@ -77,7 +77,7 @@ def run_one(network: str, machines: Sequence[str]) -> Iterator[Outcome]:
     package = load_network(network).package
     for machine in machines:
         preset, *settings = machine.split(":")
-        yield outcome(run(package, isa="v4", preset=preset, settings=settings).report)
+        yield outcome(run(package, preset=preset, settings=settings).report)
 
 
 def outcome(report: RunReport) -> Outcome:

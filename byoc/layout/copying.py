@@ -393,7 +393,9 @@ def _keep_layout(state: Assignment, operation: Operator) -> bool:
         return False
     layout = state.layouts[operation.inputs[0].value]
     result = operation.output
-    if layout.atom != state.region.atom or state.layouts.setdefault(result.value, layout) != layout:
+    if layout.atom != state.region.atom and state.region.preferred.get(result.value) != layout:
+        return False
+    if state.layouts.setdefault(result.value, layout) != layout:
         return False
     operand = replace(operation.inputs[0], assigned=layout)
     state.operations.append(

@@ -101,7 +101,8 @@ def layout_text(layout: Layout) -> str:
     rows = ", row by row" if layout.by_row else ""
     channels = f"{layout.channels} channel{'s' if layout.channels != 1 else ''}"
     positions = f"{layout.positions} position{'s' if layout.positions != 1 else ''}"
-    return f"{images}{channels} of {positions} in atoms of {layout.atom} bytes{rows}"
+    atom = f"{layout.atom} byte{'s' if layout.atom != 1 else ''}"
+    return f"{images}{channels} of {positions} in atoms of {atom}{rows}"
 
 
 def pack_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:

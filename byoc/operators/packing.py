@@ -99,13 +99,14 @@ def narrow(graph: Graph, name: str) -> bool:
     fewer bytes.
     """
     producer = graph.producers.get(name)
-    while producer is not None and producer.integer and producer.op_type == _REQUANTIZE:
+    while producer is not None and producer.integer and producer.op_type in _RESCALINGS:
         name = producer.inputs[0]
         producer = graph.producers.get(name)
     return (producer is None or not producer.integer) and _is_convolved_image(graph, name)
 
 
-_REQUANTIZE = "Requantize"
+_RESCALINGS = ("Requantize", "Identity")
+"""Operators that keep narrow atoms; Identity changes only the element type."""
 
 
 def _is_convolved_image(graph: Graph, name: str) -> bool:
@@ -123,7 +124,7 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
         convolution = node.op_type == "Conv" and node.attributes.get("group") == 1
         rescaled = node.outputs[0]
         if not convolution and not (
-            node.op_type == _REQUANTIZE
+            node.op_type in _RESCALINGS
             and rescaled not in graph.outputs
             and all(one.integer for one in graph.consumers.get(rescaled, ()))
             and _is_convolved_image(graph, rescaled)

@@ -423,7 +423,7 @@ def _check(choices: Choices, layer: OperatorLayer, choice: LayerChoice, arch: Ar
     if choice.depth:
         if not geometry.splits_depth:
             why = (
-                "its input channels cannot be cut (ISA v4 cuts those of convolutions and "
+                "its input channels cannot be cut (ISA v4 and v5 cut those of convolutions and "
                 "products), take 0"
             )
             raise _make_refusal(choices, layer, f"depth is {choice.depth}; {why}")
@@ -436,7 +436,9 @@ def _check_channels(choices: Choices, layer: OperatorLayer, channels: int) -> No
     nest = layer.nest
     fitting = find_allowed_channels(nest, channels)
     if channels > nest.channels:
-        raise _make_refusal(choices, layer, f"channels is {channels}; it is 1 to {nest.channels}")
+        unit = "" if layer.operation.output.assigned is None else " atoms"
+        why = f"channels is {channels}; it is 1 to {nest.channels}{unit}"
+        raise _make_refusal(choices, layer, why)
     if fitting != channels:
         parts = "" if nest.channel_step else ", or an even part of one"
         why = (

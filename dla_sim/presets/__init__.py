@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dla_sim.timing import Timing
-from isa.arch import IDEAL, Arch, Memory, PeArray, flat
+from isa.arch import Arch, PeArray, flat
 from isa.errors import InputError, suggest_name
 from isa.plugins import variant
 from isa.reading import check_file, read_bytes, toml_of
@@ -335,26 +335,21 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
         if not separator:
             raise InputError(f"setting '{setting}' is not of the form key=value")
         _place(values, key.strip(), text.strip())
-    widen_words(values, preset.arch.memory)
+    widen_words(values)
     return _validate_values(values, f"setting {', '.join(given)}") if given else preset
 
 
-def widen_words(values: Mapping[str, Any], before: Memory) -> None:
-    """Widen memory words to two bus beats if a machine gets banked memory.
+def widen_words(values: Mapping[str, Any]) -> None:
+    """Widen memory words to two bus beats if no size is chosen and the default is narrower.
 
-    This applies only if the default words are narrower than two beats. ``values`` has the tables
-    ``arch``, which is changed, and ``timing``. ``before`` is the memory without the settings.
+    ``values`` has the tables ``arch``, which is changed, and ``timing``.
     """
     try:
         memory = Arch.model_validate(values["arch"]).memory
         timing = Timing.model_validate(values["timing"])
     except ValidationError:
         return  # the machine is rejected later
-    if (
-        before == IDEAL
-        and 0 < memory.word < 2 * timing.bus_bytes
-        and values["arch"].get("word_bytes") is None
-    ):
+    if 0 < memory.word < 2 * timing.bus_bytes and values["arch"].get("word_bytes") is None:
         values["arch"]["word_bytes"] = 2 * timing.bus_bytes
 
 

@@ -102,7 +102,8 @@ def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
     """
     if not has_hardware(arch):
         raise InputError(
-            f"isa {arch.isa}: there is no hardware of words yet; choose v1 to {NEWEST}"
+            f"isa {arch.isa}: dla writes hardware only for machines with ideal memory; use --isa "
+            f"{NEWEST} or --preset nvdla-small-like"
         )
     for what, count in (
         ("processing elements", arch.pe.count),

@@ -242,6 +242,7 @@ def _print_explanation(found: Explanation, limit: Limit) -> None:
         )
     )
     print_lines(f"{found.layer} {limit.sentence}; it takes {limit.cycles:,} cycles")
+    unit = "channels" if found.layouts is None else "atoms"
     ranks = {
         "estimated cycles": 0,
         "compute": 3,
@@ -283,6 +284,6 @@ def _print_explanation(found: Explanation, limit: Limit) -> None:
         f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; "
         "cycles are estimates",
         *(() if found.layouts is None else found.layouts.lines()),
-        "a tiling: output channels x rows [of input channels], outer loop, buffers of "
+        f"a tiling: output {unit} x rows [of input {unit}], outer loop, buffers of "
         "inputs/constants/outputs",
     )

@@ -271,6 +271,9 @@ def _index_by_key() -> Mapping[Key, SynthesisedGates]:
 def find_measured(arch: Arch) -> SynthesisedGates | None:
     """Return the committed measurement of a machine's logic, or None if there is none.
 
-    Array, lanes and numerics of the machine select the measurement.
+    Array, lanes and numerics of the machine select the measurement. There is none for a machine
+    with banked memory, because no hardware exists for it.
     """
+    if not arch.memory.has_rtl:
+        return None
     return _index_by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))

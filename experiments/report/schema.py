@@ -56,7 +56,7 @@ _MACS = Figure("multiply-accumulates", "MACs", of=make_sum("macs"), heading="MAC
 _UTILIZATION = Figure("utilisation", SHARE, "more", utilization)
 _DRAM_READ = Figure("DRAM read", "bytes", "less", make_sum("dram_read_bytes"))
 _DRAM_WRITTEN = Figure("DRAM written", "bytes", "less", make_sum("dram_write_bytes"))
-_SRAM_PEAK = Figure("SRAM used at the peak", "bytes", "less", largest("sram_peak_bytes"))
+_SRAM_PEAK = Figure("highest SRAM address used", "bytes", "less", largest("sram_peak_bytes"))
 _INSTRUCTIONS = Figure("instructions", "instructions", "less", make_sum("instructions"))
 _HOST_CYCLES = Figure(
     "CPU, estimated",

@@ -44,13 +44,13 @@ def screen(report: RunReport) -> Iterator[Printed]:
 
     The console must have :data:`SCREEN_COLUMNS` columns.
     """
-    machine, _, schedule = machine_line(report).rpartition(", ")
-    title = f"{report.model} on {machine}"
-    if len(title) + len(schedule) + 2 <= SCREEN_COLUMNS:
-        yield line(f"{title}, {schedule}", style="bold")
+    title = f"{report.model} on {machine_line(report)}"
+    if len(title) <= SCREEN_COLUMNS:
+        yield line(title, style="bold")
     else:
-        yield line(f"{_end_of(title, SCREEN_COLUMNS - 1)},", style="bold")
-        yield line(schedule, style="bold")
+        sizes, _, program = title.rpartition(", ISA ")
+        yield line(f"{_end_of(sizes, SCREEN_COLUMNS - 1)},", style="bold")
+        yield line(f"ISA {program}", style="bold")
     yield facts_table(_facts(report))
     if report.layers or report.host.layers:
         yield expensive_table(report)

@@ -339,7 +339,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield from _cycle_lines(report)
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
     yield from _traffic_lines(report)
-    yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
+    yield "SRAM", f"addresses up to {totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,}"
     for figure, value in values_of(totals):
         if figure.name not in _TOLD and value is not None:
             yield figure.words, describe_figure(figure, value)

@@ -146,26 +146,25 @@ class Grid:
             chosen = dict(zip(slow, combination, strict=True))
             machines: dict[str, tuple[dict[str, Any], list[Timings]]] = {}
             for preset in axes["preset"]:
-                arch, base = self._machine(preset, chosen)
-                names = _names(
-                    {**chosen, "preset": preset}, arch, dict(self.spec.presets[preset].timing)
-                )
-                if all(constraint.is_satisfied(names) for constraint in outer):
-                    parts = machines.setdefault(canonical(arch), (arch, []))[1]
-                    parts.append(Timings(preset, base, fast, names, inner))
+                machine_timing = self.spec.presets[preset].timing
+                base = machine_timing.model_dump()
+                for arch, axes_of_arch in self._machines(preset, chosen, fast):
+                    names = _names({**chosen, "preset": preset}, arch, dict(machine_timing))
+                    if all(constraint.is_satisfied(names) for constraint in outer):
+                        parts = machines.setdefault(canonical(arch), (arch, []))[1]
+                        parts.append(Timings(preset, base, axes_of_arch, names, inner))
             options = CompileOptions(
                 **{option.name: chosen[option.name] for option in PROGRAM_OPTIONS}
             )
             for arch, parts in machines.values():
                 yield Batch(chosen["network"], options, arch, tuple(parts))
 
-    def _machine(
-        self, preset: str, chosen: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the Arch fields with the chosen values, and the preset's Timing fields.
+    def _machines(
+        self, preset: str, chosen: Mapping[str, Any], fast: Axes
+    ) -> Iterator[tuple[dict[str, Any], Axes]]:
+        """Yield the Arch fields with the chosen values, and the axes of Timing for them.
 
-        If axis ``isa`` gives a machine banked memory, its words are wide enough for the widest bus
-        of the grid.
+        There are several if a wider bus needs wider memory words, as in a run on that machine.
         """
         base = self.spec.presets[preset]
         arch = base.arch.model_dump()
@@ -177,12 +176,13 @@ class Grid:
             elif key in Arch.model_fields:
                 arch[key] = value
         timing = base.timing.model_dump()
-        if "isa" in chosen:
-            buses = self.axes.get("bus_bytes", (timing["bus_bytes"],))
-            widen_words(
-                {"arch": arch, "timing": {**timing, "bus_bytes": max(buses)}}, base.arch.memory
-            )
-        return arch, timing
+        found: dict[str, tuple[dict[str, Any], list[int]]] = {}
+        for bus in fast.get("bus_bytes", (timing["bus_bytes"],)):
+            wide = dict(arch)
+            widen_words({"arch": wide, "timing": {**timing, "bus_bytes": bus}})
+            found.setdefault(canonical(wide), (wide, []))[1].append(bus)
+        for wide, buses in found.values():
+            yield wide, ({**fast, "bus_bytes": tuple(buses)} if "bus_bytes" in fast else fast)
 
     def _contradiction(self) -> str:
         """Return the error message for constraints that no point of the grid satisfies.

@@ -169,13 +169,19 @@ def test_settings_have_units_and_may_be_values_by_key() -> None:
         ),
         (
             "sram_bytes=1000001",
-            "setting sram_bytes=1000001: sram_bytes 1000001 is not a multiple of sram_banks 16",
+            "setting sram_bytes=1000001: sram_bytes 1000001 is not a multiple of sram_banks 16 of "
+            "word_bytes 32; sram_bytes 1000448 would do",
+        ),
+        (
+            "sram_bytes=1000001 isa=v4",
+            "setting sram_bytes=1000001, isa=v4: sram_bytes 1000001 is not a multiple of "
+            "sram_banks 16",
         ),
     ],
 )
 def test_bad_settings(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        apply_settings(load_preset(), [setting])
+        apply_settings(load_preset(), setting.split())
 
 
 def test_settings_are_several() -> None:

@@ -1,7 +1,7 @@
 """Write contracts and ports of components to docs/hardware.md.
 
-``python -m tests.docs.hardware`` updates them. Widths are those of ``balanced-64``. A signal that a
-component drives is an output, even if it is declared as an input.
+``python -m tests.docs.hardware`` updates them. Widths are those of ``balanced-64`` with
+ISA v4. A signal that a component drives is an output, even if it is declared as an input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from amaranth.hdl import Elaboratable, Fragment, Signal, UnusedElaboratable
 from amaranth.lib import wiring
 
-from dla_sim.presets import load_preset
+from dla_sim.presets import load_hardware
 from dla_sim.rtl.building import Library
 from dla_sim.rtl.bus import Arbiter, Slots
 from dla_sim.rtl.control import REQUESTERS, CommandQueue, Control, TokenCounter, UnitControl
@@ -38,7 +38,7 @@ Wires = Iterator[tuple[str, Signal]]
 
 
 def _limits() -> Limits:
-    machine = load_preset("balanced-64")
+    machine = load_hardware("balanced-64", isa="v4")
     return limits_of(machine.arch, machine.timing)
 
 

@@ -31,7 +31,7 @@ Layer = Callable[[ModelBuilder], str]
 
 MEMORIES = tuple(1 << power for power in range(14, 22))
 """Bytes of the scratchpads."""
-OTHER_ISAS = ("v1", "v2", "v3", "v5")
+OTHER_ISAS = ("v1", "v2", "v3", "v4")
 """ISAs of the default machine beside its own."""
 SCALE = 0.05
 """Scale of inputs and outputs: layers that move elements need no requantisation."""

@@ -15,7 +15,7 @@ from tests.e2e.more_memory import LIMIT, MEMORIES, machines, series
         ("transpose", "nvdla-small-like"),
         ("add", "nvdla-small-like"),
         ("gemm-one-row", "balanced-256"),
-        ("resize", "balanced-64-v5"),
+        ("resize", "balanced-64"),
     ],
 )
 def test_more_memory_costs_no_cycles(kind: str, machine: str) -> None:

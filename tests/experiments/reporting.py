@@ -33,7 +33,7 @@ networks = ["tiny.onnx"]
 schedules = ["default", "seed"]
 [arch]
 pe.oc = [4, 8, 16]
-sram_bytes = [128, "1 KiB", "2 KiB", "64 KiB"]
+sram_bytes = [512, "1 KiB", "2 KiB", "64 KiB"]
 [timing]
 bus_bytes = [4, 8]
 """
@@ -50,9 +50,9 @@ def folder() -> Path:
 
 
 @cache
-def tiny_run(schedule: Literal["seed", "default"] = "default") -> RunReport:
+def tiny_run(schedule: Literal["seed", "default"] = "default", isa: str | None = None) -> RunReport:
     """A run with a convolution on the accelerator and a Hardmax that falls back."""
-    return run(folder() / "tiny.onnx", schedule=schedule).report
+    return run(folder() / "tiny.onnx", schedule=schedule, isa=isa).report
 
 
 @cache

@@ -160,7 +160,7 @@ def test_arch_that_does_not_match_the_program(capsys: Capture) -> None:
     program = _program(capsys)
     np.save("image.npy", np.zeros((3, 8, 8), np.int8))
     expected = (
-        "tiny.prog: the program was made for another Arch: isa is v4 there and v2 here, pe.ic is 4 "
+        "tiny.prog: the program was made for another Arch: isa is v5 there and v2 here, pe.ic is 4 "
         "there and 64 here, "
         "pe.oc is 16 there and 1 here; emit it again for this machine"
     )

@@ -189,7 +189,7 @@ def test_logs_are_compared_by_their_values() -> None:
 def test_the_command_line_writes_and_compares_logs(capsys: Capture) -> None:
     assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
     assert dla(capsys, "simulate", "digits.dla", "--log", "a.log").out.endswith(
-        "a.log: 12 commands\n"
+        "a.log: 14 commands\n"
     )
     again = dla(capsys, "simulate", "digits.dla", "--log", "b.log", "--against", "a.log")
     assert (again.status, again.err) == (0, "")

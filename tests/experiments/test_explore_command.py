@@ -28,6 +28,7 @@ GRID = """
     [arch]
     pe.ic = [1, 4, 8]
     pe.oc = [2, 4, 8]
+    sram_banks = 1
     sram_bytes = [64, "512 KiB", "1 KiB"]
 """
 POINTS = 2 * (9 - 1) * 3

@@ -66,7 +66,7 @@ def test_the_page_has_charts_data_and_origin() -> None:
     assert found["columns"]["bus_bytes"]["title"] == "bus width (bytes/cycle)"
     for expected in (
         "dla sweep grid.toml",
-        "does not fit in 128 bytes of SRAM",
+        "does not fit in 512 bytes of SRAM",
         "version of onnxruntime",
     ):
         assert expected in page.text

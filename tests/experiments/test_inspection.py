@@ -14,6 +14,7 @@ from tests.experiments.debug_runs import digits_regions
 pytestmark = pytest.mark.usefixtures("fresh_folder")
 
 Capture = pytest.CaptureFixture[str]
+SIMULATE = ("simulate", "digits.dla", "--isa", "v4")
 
 
 def _digits(capsys: Capture) -> None:
@@ -72,10 +73,7 @@ def test_effects_up_to_the_cycle_are_there_and_no_others(capsys: Capture) -> Non
     ].tobytes()
     dump = f"{first['LD_SRAM_ADDRESS']}..{first['LD_SRAM_ADDRESS'] + first['LD_BYTES']}:bytes.bin"
     for cycle, content in ((end - 1, bytes(len(expected))), (end, expected)):
-        assert (
-            dla(capsys, "simulate", "digits.dla", "--until", str(cycle), "--dump-sram", dump).status
-            == 0
-        )
+        assert dla(capsys, *SIMULATE, "--until", str(cycle), "--dump-sram", dump).status == 0
         assert Path("bytes.bin").read_bytes() == content
     assert expected.strip(b"\0")
 
@@ -87,8 +85,7 @@ def test_the_whole_run_shows_the_last_regions_scratchpad(capsys: Capture) -> Non
     first = store["ST_SRAM_ADDRESS"]
     done = dla(
         capsys,
-        "simulate",
-        "digits.dla",
+        *SIMULATE,
         "--dump-sram",
         f"{first}..{first + 10}:out.bin",
         "-o",
@@ -112,9 +109,9 @@ def test_a_breakpoint_shows_units_tokens_operands_and_registers(capsys: Capture)
         if command.instruction.mnemonic == "OP_MAT_MUL"
     )
     command = trace.commands[number]
-    shown = dla(capsys, "simulate", "digits.dla", "--break", "classifier:after").out
+    shown = dla(capsys, *SIMULATE, "--break", "classifier:after").out
     assert shown.startswith("region 0 at cycle ")
-    shown = dla(capsys, "simulate", "digits.dla", "--break", str(command.index)).out
+    shown = dla(capsys, *SIMULATE, "--break", str(command.index)).out
     start = trace.times.start[number]
     end = trace.times.end[number]
     assert shown.startswith(f"region 0 at cycle {start:,} of {trace.cycles:,}\n")
@@ -137,7 +134,7 @@ def test_a_wait_is_named_with_the_command_that_ends_it(capsys: Capture) -> None:
     trace = region.trace
     convolution = next(n for n, command in enumerate(trace.commands) if command.unit.name == "EX")
     cycle = int(trace.times.start[convolution]) - 1
-    shown = dla(capsys, "simulate", "digits.dla", "--until", str(cycle)).out
+    shown = dla(capsys, *SIMULATE, "--until", str(cycle)).out
     pusher = next(command for command in trace.commands if command.push_next)
     assert (
         f"in queue: word {trace.commands[convolution].index} OP_CONV_RELU mapping=2 pop.LD (layer "
@@ -180,7 +177,7 @@ def test_bad_values_are_one_line_each(capsys: Capture) -> None:
         "leave out --break and --until",
     }
     for arguments, message in bad.items():
-        found = dla(capsys, "simulate", "digits.dla", *arguments)
+        found = dla(capsys, *SIMULATE, *arguments)
         assert (found.status, found.err) == (2, f"error: {message}\n")
     assert not Path("x.npz").exists()
 

@@ -81,6 +81,8 @@ def test_a_network_runs_on_the_hardware(
     words = (
         "run",
         str(tmp_path / "tiny.onnx"),
+        "--isa",
+        "v4",
         "--engine",
         "rtl",
         "--json",
@@ -183,7 +185,7 @@ def test_waves_are_vcd_or_fst(
 
 def test_a_build_replaces_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("x")
-    said = dla(capsys, "rtl", "build", "-o", str(tmp_path))
+    said = dla(capsys, "rtl", "build", "--preset", "nvdla-small-like", "-o", str(tmp_path))
     assert said.status == 2
     assert (
         f"{tmp_path}: holds mine.txt, which no build put there; choose another folder" in said.err
@@ -194,9 +196,8 @@ def test_a_machine_that_is_too_large_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In seconds, before most of it is written."""
-    said = dla(
-        capsys, "rtl", "build", "--preset", "balanced-256", "--verilog", "-o", str(tmp_path / "x")
-    )
+    machine = ("--preset", "balanced-256", "--isa", "v4")
+    said = dla(capsys, "rtl", "build", *machine, "--verilog", "-o", str(tmp_path / "x"))
     bits = (
         "the engines of this machine have ports that read 100,608 bits of the scratchpad in a cycle"
     )
@@ -205,7 +206,8 @@ def test_a_machine_that_is_too_large_is_refused(
 
 
 @pytest.mark.parametrize(
-    "words", [("rtl", "check", "tests/golden"), ("run", "digits-cnn", "--engine", "rtl")]
+    "words",
+    [("rtl", "check", "tests/golden"), ("run", "digits-cnn", "--isa", "v4", "--engine", "rtl")],
 )
 def test_without_the_extra_one_line_names_it(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -37,6 +37,8 @@ def test_the_command_counts_by_component(
                 "synth",
                 "--preset",
                 "balanced-64",
+                "--isa",
+                "v4",
                 "--json",
                 str(places[0]),
                 "--csv",

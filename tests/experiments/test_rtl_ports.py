@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dla_sim.presets import load_preset
+from dla_sim.presets import load_hardware
 from dla_sim.rtl.ports import ReadPort, WritePort
 from experiments.cli.main import main
 from experiments.rtl import memory_ports
 from isa.instruction import Unit
 from isa.variants import VARIANTS
 
-BALANCED = load_preset("balanced-64")
+BALANCED = load_hardware("balanced-64", isa="v4")
 FOUND = memory_ports.hardware_ports(BALANCED)
 
 
@@ -82,6 +82,8 @@ def test_the_command_lists_ports(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "ports",
         "--preset",
         "balanced-64",
+        "--isa",
+        "v4",
         "--json",
         str(places[0]),
         "--csv",
@@ -101,7 +103,7 @@ def test_the_command_lists_ports(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_wires_are_counted_before_they_are_written_down(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rtl", "ports", "--set", "pe.ic=65536", "--set", "pe.ow=2"]) == 2
+    assert main(["rtl", "ports", "--isa", "v4", "--set", "pe.ic=65536", "--set", "pe.ow=2"]) == 2
     said = (
         "error: the machine has 2,097,152 processing elements; hardware is written of at most "
         "4,096\n"

@@ -21,7 +21,7 @@ TEXT = """
     schedules = ["seed", "default"]
     [arch]
     pe.oc = [4, 8]
-    sram_bytes = [256, 65536]
+    sram_bytes = [512, 65536]
     [timing]
     bus_bytes = [8, 128]
 """

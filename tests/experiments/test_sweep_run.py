@@ -184,7 +184,7 @@ RECORDS = """
     networks = "tiny.onnx"
     schedules = ["seed", "default"]
     [arch]
-    sram_bytes = [256, 65536]
+    sram_bytes = [512, 65536]
     alignment = [8, 24]
     [timing]
     bus_bytes = [8, 128]
@@ -200,13 +200,13 @@ def test_every_point_ends_as_a_record(tmp_path: Path) -> None:
         timing = json.loads(str(row["timing"]))
         if arch["alignment"] == 24:
             expected = "failed", "no such machine: alignment is 24; it must be a power of two", None
-        elif arch["sram_bytes"] == 256 and row["schedule"] == "seed":
+        elif arch["sram_bytes"] == 512 and row["schedule"] == "seed":
             message = (
-                "conv: does not fit in 256 bytes of SRAM: input 192 + output channel (int32) 256 + "
-                "weights 27 + "
-                "channel record 8 + alignment 5 = 488 bytes, 232 missing"
+                "conv: does not fit in 512 bytes of SRAM: input 256 + output channel 512 + "
+                "weights 128 + "
+                "channel record 8 + alignment 24 = 928 bytes, 416 missing"
             )
-            expected = "infeasible", message, 232
+            expected = "infeasible", message, 416
         elif timing["bus_bytes"] == 128:
             expected = (
                 "failed",

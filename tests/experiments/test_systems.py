@@ -272,7 +272,7 @@ def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
     ports: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every program of a run, those that save and go on as well, one step a cycle."""
-    conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 900\nuntil = 20_000'
+    conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 900\nuntil = 30_000'
     system = system_of(f'[memory]\nports = "{ports}"\n{PREEMPTED}', conditions)
     plans = PlanMaker().plans(system)
     works = [stage.work for plan in plans.values() for stage in plan.stages if stage.work]

@@ -213,6 +213,7 @@ outstanding_bursts = 1
 [[accelerator]]
 name = "npu"
 [accelerator.settings]
+isa = "v4"
 queue_depth = 1
 fetch_bytes = 64
 dma_setup = 0

@@ -127,15 +127,17 @@ def test_the_donor_by_hand() -> None:
     assert donor_score(shares, {"pool": 100}) == 0.0
 
 
-def test_other_memories_are_such_as_machines_have(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("isa", "kilobyte"), [("v4", 1000), ("v5", 1024)])
+def test_other_memories_are_such_as_machines_have(
+    isa: str, kilobyte: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other memories have whole banks and an aligned end.
 
     So no schedule of a scratchpad that no machine has is proposed.
     """
-    found = partition_package(digits().package, machine().arch)
-    odd = Arch.model_validate(
-        machine().arch.model_dump() | {"sram_bytes": 63 * 1000, "sram_banks": 9, "alignment": 16}
-    )
+    changes = {"isa": isa, "sram_bytes": 63 * kilobyte, "sram_banks": 9, "alignment": 16}
+    odd = Arch.model_validate(machine().arch.model_dump() | changes)
+    found = partition_package(digits().package, odd)
     subject = TuningSubject(found.regions, found.graph.values, odd, clock_of(machine().timing))
     tried: list[Arch] = []
 

@@ -297,7 +297,7 @@ def test_registers_without_meaning_together(
         r"^\.memory (\d+)", lambda found: f".memory {int(found[1]) + 64}", text, flags=re.MULTILINE
     )
     Path("t.s").write_text(text, encoding="utf-8")
-    Path("zeros.bin").write_bytes(bytes(192))
+    Path("zeros.bin").write_bytes(bytes(256))
     assert dla(capsys, "asm", "t.s").status == 0
     for words in (("--image", "0=zeros.bin"), ("--sanitize",)):
         assert message in refused(capsys, "simulate", "t.prog", *words)

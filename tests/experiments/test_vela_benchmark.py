@@ -190,7 +190,7 @@ def test_our_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(vela, "SHAPES", {64: ("8x8",)})
     monkeypatch.setattr(vela, "SIZES", (64,))
-    found = vela.measure("micro-speech")
+    found = vela.measure("micro-speech", "v4")
     point = found.pop(Place("micro-speech", "8x8", 64))
     assert found == {}
     again, rest = divmod(point.moved_bytes - (16_640 + (12 + 4) * 8 + 1024 + ENDS), 8 * 40)

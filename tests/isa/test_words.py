@@ -17,7 +17,7 @@ from dla_sim.timing import Timing
 from experiments.models.builder import NetworkBuilder
 from experiments.sweep.grid import Grid
 from experiments.sweep.spec import parse_spec
-from isa.arch import WORD_KEYS, Arch, BankedMemory, PeArray, flat
+from isa.arch import IDEAL, WORD_KEYS, Arch, BankedMemory, PeArray, flat
 from isa.assembler import assemble
 from isa.errors import InputError
 from isa.program import Program
@@ -181,19 +181,30 @@ def test_assembly_of_words_that_do_not_fit_says_why() -> None:
 
 def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a power of two; none: 8" in dla(capsys, "settings", "--csv", "-").out
-    text = preset_toml(load_hardware("balanced-256", isa="v5"))
+    text = preset_toml(load_hardware("balanced-256"))
     assert "# atom = none  # bytes: " in text
     assert [line.rpartition("; here ")[2] for line in text.splitlines() if "; here " in line] == [
         "8", "64", "32", "4", "16",
     ]  # fmt: skip
-    assert "; here " not in preset_toml(load_hardware("balanced-256"))
+    assert "; here " not in preset_toml(load_hardware("balanced-256", isa="v4"))
 
 
-def test_a_machine_that_gets_words_gets_two_beats_of_its_bus() -> None:
-    assert load_hardware("balanced-64", ["bus_bytes=32"], "v5").arch.word_bytes == 64
-    assert load_hardware("balanced-64", isa="v5").arch.word_bytes is None
-    assert load_hardware("balanced-256", isa="v5").arch.words == BankedMemory(8, 64, 32, 4, 16)
-    chosen = load_hardware("balanced-64", ["word_bytes=64", "bus_bytes=32"], "v5")
+def test_presets_have_the_memory_that_their_place_asks_for() -> None:
+    """The recommended machines have banked memory; others, and any with ``--isa v4``, ideal."""
+    banked = {name for name in preset_names() if load_preset(name).arch.words is not None}
+    assert banked == {"balanced-64", "balanced-256"}
+    for name in banked:
+        ideal = load_hardware(name, isa="v4").arch
+        assert ideal.memory == IDEAL
+        assert not {*WORD_KEYS} & {*ideal.model_dump()}
+
+
+def test_words_of_the_default_size_have_two_beats_of_the_bus() -> None:
+    assert load_hardware("balanced-64", ["bus_bytes=32"]).arch.word_bytes == 64
+    assert load_hardware("nvdla-small-like", ["bus_bytes=32"], "v5").arch.word_bytes == 64
+    assert load_hardware("balanced-64").arch.words == BankedMemory(8, 32, 32, 4, 16)
+    assert load_hardware("balanced-256").arch.words == BankedMemory(8, 64, 32, 4, 16)
+    chosen = load_hardware("balanced-64", ["word_bytes=64", "bus_bytes=32"])
     assert chosen.arch.word_bytes == 64
     with pytest.raises(InputError, match=r"bus_bytes 32 or word_bytes 128 would do"):
         apply_settings(chosen, ["bus_bytes=64", "burst_bytes=64"])
@@ -202,15 +213,16 @@ def test_a_machine_that_gets_words_gets_two_beats_of_its_bus() -> None:
 def test_keys_of_words_are_for_machines_of_words() -> None:
     for key in WORD_KEYS:
         with pytest.raises(InputError) as error:
-            load_hardware("balanced-64", [f"{key}=16"])
+            load_hardware("nvdla-small-like", [f"{key}=16"])
         assert str(error.value) == (
             f"setting {key}=16: {key} is a key of v5, not of v4; leave it out or choose isa v5"
         )
-        assert load_hardware("balanced-64", [f"{key}=none"]) == load_preset("balanced-64")
+        for name in ("nvdla-small-like", "balanced-64"):
+            assert load_hardware(name, [f"{key}=none"]) == load_preset(name)
 
 
 def test_a_printed_machine_of_words_is_the_same_machine(tmp_path: Path) -> None:
-    hardware = load_hardware("balanced-64", ["atom=16", "accumulators=64"], "v5")
+    hardware = load_hardware("balanced-64", ["atom=16", "accumulators=64"])
     (tmp_path / "words.toml").write_text(preset_toml(hardware))
     again = load_preset(str(tmp_path / "words.toml"))
     assert (again.arch, again.timing) == (hardware.arch, hardware.timing)
@@ -235,15 +247,17 @@ def test_the_compiler_packs_what_enters_and_leaves(channels: int) -> None:
 
 
 def test_there_is_no_hardware_of_words_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(
-        InputError, match=r"^isa v5: there is no hardware of words yet; choose v1 to v4$"
-    ):
-        limits_of(Arch(isa="v5"), Timing())
-    outcome = dla(capsys, "rtl", "synth", "--isa", "v5")
-    assert (outcome.status, outcome.err) == (
-        2,
-        "error: isa v5: there is no hardware of words yet; choose v1 to v4\n",
+    said = (
+        "isa v5: dla writes hardware only for machines with ideal memory; use --isa v4 or "
+        "--preset nvdla-small-like"
     )
+    with pytest.raises(InputError) as error:
+        limits_of(Arch(isa="v5"), Timing())
+    assert str(error.value) == said
+    outcome = dla(capsys, "rtl", "synth")
+    assert (outcome.status, outcome.err) == (2, f"error: {said}\n")
+    for remedy in (load_hardware(isa="v4"), load_preset("nvdla-small-like")):
+        limits_of(remedy.arch, remedy.timing)
 
 
 PROGRAM = """
@@ -304,13 +318,19 @@ def test_a_result_over_the_last_atoms_of_an_operand_is_found(operation: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("timing", "word"), [("", None), ("bus_bytes = 32", 64), ("bus_bytes = [8, 64]", 128)]
+    ("timing", "words"),
+    [("", [None]), ("bus_bytes = 32", [64]), ("bus_bytes = [8, 16, 64]", [None, 128])],
 )
 def test_machines_of_a_sweep_get_words_as_wide_as_those_of_a_run(
-    timing: str, word: int | None
+    timing: str, words: list[int | None]
 ) -> None:
     spec = parse_spec(f'networks = "digits-cnn"\nisa = ["v4", "v5"]\n[timing]\n{timing}\n')
-    assert [batch.arch.get("word_bytes") for batch in Grid(spec).batches()] == [None, word]
+    batches = list(Grid(spec).batches())
+    assert [batch.arch.get("word_bytes") for batch in batches] == [None, *words]
+    for batch in batches:
+        for _, given in batch:
+            run = load_hardware(None, [f"bus_bytes={given['bus_bytes']}"], batch.arch["isa"])
+            assert run.arch == Arch.model_validate(batch.arch)
 
 
 def test_words_are_axes_of_sweeps() -> None:

@@ -102,7 +102,7 @@ def _outcomes(arguments: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def _network(name: str, arguments: argparse.Namespace) -> Iterator[Outcome]:
-    hardware = load_hardware(arguments.preset, tuple(arguments.set), None, None)
+    hardware = load_hardware(arguments.preset, tuple(arguments.set), "v4")
     network = load_network(name)
     done = infer(network, hardware, network_feeds(network, None, 0))
     executable = own_executable(hardware.arch, hardware.timing)

@@ -180,7 +180,7 @@ def _drawn() -> dict[Limits, Callable[[], list[Case]]]:
 
 
 def _networks(preset: str, numerics: str) -> Part:
-    hardware = load_hardware(preset, (f"numerics={numerics}",), None, None)
+    hardware = load_hardware(preset, (f"numerics={numerics}",), "v4")
     arch = hardware.arch
     timing = hardware.timing
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dla_sim.presets import load_preset
+from dla_sim.presets import load_hardware
 from dla_sim.rtl.parameters import Limits, strap_values
 from dla_sim.rtl.simulator.case import Case, difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
@@ -47,7 +47,7 @@ def golden(limits: Limits) -> Iterable[Case]:
 
 
 def network(limits: Limits) -> Iterable[Case]:
-    preset = load_preset("balanced-64")
+    preset = load_hardware("balanced-64", isa="v4")
     arch = reduce_to_limits(preset.arch.model_copy(update={"numerics": limits.numerics}), limits)
     hardware = preset.model_copy(update={"arch": arch})
     digits = load_network("digits-cnn")
