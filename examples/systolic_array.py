@@ -94,6 +94,7 @@ MACHINE = MachineDescription(
         MachineOperation("reshape", (("Flatten",), ("Reshape",)), (), lambda work, machine: []),
     ),
     overlaps=(("array", "memory"),),
+    peak_macs=lambda machine: machine.rows * machine.columns,
     layouts=("The buffer stores channels first, without padding.",),
     quantisation=("int8 activations and weights, int32 sums, as the integer model.",),
     sources=(SCALE_SIM,),

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from byoc.options import CompileOptions
 from experiments.running.declared import option
-from experiments.running.given import Compiling, NetworkChoice
+from experiments.running.given import AnyMachine, NetworkChoice
 from isa.progress import Progress, silent
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AdviseRequest(Compiling):
+class AdviseRequest(AnyMachine):
     """Request of ``dla advise`` and ``dla.advise``."""
 
     target_ms: float | None = field(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from byoc.operators.registry import SupportRow
     from dla_sim.presets import Preset
     from experiments.installation import Installation
+    from experiments.machines.description import MachineDescription
     from isa.plugins import Table
 
 
@@ -66,33 +67,43 @@ def explain_word(words: Words = None) -> None:
 PresetName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[NAME|FILE.toml]",
-        help="Preset to print as a file to save and edit.",
-        autocompletion=options.offer_presets,
+        metavar="[NAME|FILE]",
+        help="Preset to print as a file to save and edit, or described machine to show.",
+        autocompletion=options.offer_machines,
     ),
 ]
 
 
 def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """List presets and memory modes.
+    """List presets, described machines and memory modes.
 
-    With a name, print that preset as a file to edit (docs/sweeps.md).
+    With a name, print that preset as a file to edit (docs/sweeps.md), or show the described
+    machine: its parameters, units, memories, and operations with limits and sources.
     """
     from dla_sim.presets import load_preset, preset_names, preset_toml
+    from experiments.machines.discovery import find_machine, list_machines
+    from experiments.machines.listing import machine_content, machine_tables
 
+    if name is not None and (name.endswith(".py") or name in list_machines()):
+        machine = find_machine(name)
+        content = machine_content(machine)
+        results.write_tables(json, csv, content, content["operations"])
+        print_parts(*machine_tables(machine))
+        return
     if name is not None:
         preset = load_preset(name)
         results.write_tables(json, csv, preset.model_dump(mode="json"), [_row(preset)])
         print(preset_toml(preset), end="")
         return
     found = [load_preset(known) for known in preset_names()]
-    results.write_tables(
-        json,
-        csv,
-        [preset.model_dump(mode="json") for preset in found],
-        [_row(preset) for preset in found],
-    )
-    _print_presets(found)
+    rows = [_row(preset) for preset in found]
+    described = list(list_machines().values())
+    others = [
+        dict.fromkeys(rows[0]) | {"name": one.name, "description": one.summary} for one in described
+    ]
+    contents = [preset.model_dump(mode="json") for preset in found]
+    results.write_tables(json, csv, [*contents, *map(machine_content, described)], [*rows, *others])
+    _print_presets(found, described)
 
 
 def _row(preset: Preset) -> dict[str, object]:
@@ -103,7 +114,7 @@ def _row(preset: Preset) -> dict[str, object]:
     )
 
 
-def _print_presets(found: list[Preset]) -> None:
+def _print_presets(found: list[Preset], described: list[MachineDescription]) -> None:
     from dla_sim.presets import DEFAULT_PRESET, MEMORY_MODES
 
     columns = (
@@ -133,8 +144,18 @@ def _print_presets(found: list[Preset]) -> None:
             for mode in MEMORY_MODES
         ),
     )
+    machines = plain_table(
+        ("described machine (--machine)", "left"),
+        ("time", "left"),
+        ("validated", "left"),
+        ("description", "fold"),
+        rows=[
+            (one.name, one.kind, "yes" if one.validated else "no", one.summary) for one in described
+        ],
+    )
     print_parts(
         table,
+        *([machines] if described else []),
         modes,
         "dla presets NAME prints one as a file to edit; dla settings lists the keys.",
     )

@@ -18,12 +18,14 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.literal import say
-from experiments.running.given import Compiling, Given
+from experiments.running.given import AnyMachine, Compiling, Given
 from isa.errors import InputError
 
 if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork
+    from byoc.package.interface import Interface
     from byoc.package.package import Package
+    from byoc.partitioning.partition import Partition
     from dla_sim.presets import Preset
     from dla_sim.timing import Timing
     from experiments.report.schema import EndToEnd
@@ -49,7 +51,7 @@ def compile(given: Given, output: options.Output = None) -> None:
     graph = network.package.graph
     fidelity = network.package.fidelity
     if fidelity is not None and fidelity.calibration is not None:
-        from experiments.report.tables import calibration_line
+        from experiments.report.fidelity import calibration_line
 
         say(calibration_line(fidelity.calibration))
         for line in fidelity.calibration.list_trials():
@@ -64,7 +66,7 @@ def compile(given: Given, output: options.Output = None) -> None:
 def _warn(package: Package) -> None:
     """Print notes about an open batch size, and about scales chosen on random numbers."""
     if package.fidelity is not None and package.fidelity.opened:
-        from experiments.report.tables import batch_line
+        from experiments.report.fidelity import batch_line
 
         say(f"note: the batch size is {batch_line(package.fidelity)}", file=sys.stderr)
     if package.fidelity is not None and package.fidelity.calibration is not None:
@@ -79,39 +81,48 @@ def _warn(package: Package) -> None:
 
 @options.expand_options
 def partition(
-    wanted: Compiling,
+    wanted: AnyMachine,
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
 ) -> None:
     """List where every node runs, why nodes run on the CPU, and the cost of each reason.
 
-    The accelerator's cycles are those of the compiled programs; the CPU's are an estimate.
+    The accelerator's cycles are those of the compiled programs, or of the formulas of a described
+    machine; the CPU's are an estimate.
     """
     with options.pause_collection():
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
+        from experiments.machines.report import describe_whole
         from experiments.report.assemble import placement_entries
         from experiments.report.tables import placement_rows
+        from experiments.running.described import evaluate_requested, settle_machine
         from experiments.running.inference import hardware_of
         from experiments.running.network import load
 
-    machine = hardware_of(wanted)
-    choices = wanted.options
-    with options.stages() as progress:
-        network = load(wanted, progress)
-        progress(f"compiling {network.name}")
-        compiled = compile_network(
-            network.package, machine.arch, replace(choices, strict=False), timing=machine.timing
-        )
-        whole = _end_to_end(compiled, machine.timing)
+    wanted, described = settle_machine(wanted)
+    choices = replace(wanted.options, strict=False)
+    if described is not None:
+        done = evaluate_requested(replace(wanted, options=choices), described)
+        package, interface, parts = done.network.package, done.interface, done.partition
+        _, whole = describe_whole(done.found, parts, package, choices)
+    else:
+        machine = hardware_of(wanted)
+        with options.stages() as progress:
+            network = load(wanted, progress)
+            progress(f"compiling {network.name}")
+            package = network.package
+            compiled = compile_network(package, machine.arch, choices, timing=machine.timing)
+            interface, parts = compiled.interface, compiled.partition
+            whole = _end_to_end(compiled, machine.timing)
     results.write_tables(
-        json, csv, _content(compiled, whole), placement_rows(placement_entries(compiled.partition))
+        json, csv, _content(interface, parts, whole), placement_rows(placement_entries(parts))
     )
-    _print_partition(compiled, whole, summary)
-    _warn(network.package)
-    if choices.strict:
-        refuse_fallback(compiled.partition)
+    _print_partition(interface, parts, whole, summary)
+    _warn(package)
+    if wanted.options.strict:
+        refuse_fallback(parts)
 
 
 def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
@@ -126,12 +137,13 @@ def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
     return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.bus_bytes)
 
 
-def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) -> None:
+def _print_partition(
+    interface: Interface, partition: Partition, whole: EndToEnd, summary: bool
+) -> None:
     from experiments.report.assemble import port_entries
     from experiments.report.tables import end_to_end_line, fallback_table, integer_line, port_line
     from experiments.report.terminal import line, plain_table, print_parts
 
-    partition = compiled.partition
     if not summary:
         rows = (
             (
@@ -147,7 +159,7 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
     for region in partition.regions:
         ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
         print_parts(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
-    for port in port_entries(compiled.interface):
+    for port in port_entries(interface):
         if port.integer or port.reason:
             print_parts(line(f"{port.role} {port_line(port)}"))
     if whole.fallbacks and not summary:
@@ -164,16 +176,15 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
     print_parts(f"end to end {end_to_end_line(whole)}")
 
 
-def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:
+def _content(interface: Interface, partition: Partition, whole: EndToEnd) -> dict[str, Any]:
     from experiments.report.assemble import placement_entries, port_entries
 
-    partition = compiled.partition
     regions = [
         {"region": region.index, "inputs": list(region.inputs), "outputs": list(region.outputs)}
         for region in partition.regions
     ]
     placement = [entry.model_dump() for entry in placement_entries(partition)]
-    ports = [port.model_dump(mode="json") for port in port_entries(compiled.interface)]
+    ports = [port.model_dump(mode="json") for port in port_entries(interface)]
     whole_json = whole.model_dump(mode="json")
     return {
         "interface": ports,

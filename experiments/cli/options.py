@@ -56,6 +56,13 @@ def offer_presets(begun: str) -> list[str]:
     return _complete_beginning(begun, [*preset_names(), *_files(begun)])
 
 
+def offer_machines(begun: str) -> list[str]:
+    """Return machines and files that begin with ``begun``, for shell completion."""
+    from experiments.machines.discovery import list_machines
+
+    return sorted({*offer_presets(begun), *_complete_beginning(begun, [*list_machines()])})
+
+
 def offer_memory_modes(begun: str) -> list[str]:
     """Return the names of memory modes that begin with ``begun``, for shell completion."""
     from dla_sim.presets import MEMORY_MODES
@@ -81,6 +88,7 @@ def _complete_beginning(begun: str, words: list[str]) -> list[str]:
 _OFFERED: Mapping[str, Callable[[str], list[str]]] = {
     "models": offer_models,
     "presets": offer_presets,
+    "machines": offer_machines,
     "memory_modes": offer_memory_modes,
     "settings": offer_settings,
 }

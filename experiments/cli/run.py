@@ -104,7 +104,8 @@ def _can_advise(report: RunReport) -> bool:
     return (
         report.check.mismatches == 0
         and report.hardware is None
-        and report.totals.instructions <= MOST_INSTRUCTIONS
+        and report.machine is None
+        and (report.totals.instructions or 0) <= MOST_INSTRUCTIONS
     )
 
 

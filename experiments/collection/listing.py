@@ -279,12 +279,12 @@ def _read_run(path: Path, about: dict[str, Any]) -> SavedRun:
         )
     end_to_end = report.end_to_end
     cycles = report.totals.cycles if end_to_end is None else end_to_end.cycles
-    machine, _, _ = machine_line(report).rpartition(", schedule ")
+    machine, _, _ = machine_line(report).partition(", schedule ")
     return SavedRun(
         **about,
         network=report.model,
         machine=machine,
-        milliseconds=1e3 * cycles / report.timing["clock_hz"],
+        milliseconds=1e3 * cycles / report.clock_hz,
         check=_verdict(report),
     )
 

@@ -148,11 +148,7 @@ def layer_headings(found: RunComparison) -> tuple[str, ...]:
 
     Text columns come first, then figures that a side knows.
     """
-    known = [
-        heading
-        for name, heading in _COLUMNS.items()
-        if any(value is not None for layer in found.layers for value in layer.figures[name])
-    ]
+    known = [heading for name, heading in _COLUMNS.items() if _is_known(found, name)]
     return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
 
 
@@ -212,9 +208,14 @@ def comparison_charts(found: RunComparison) -> tuple[Chart, ...]:
     return (
         change_chart(found),
         cycles_chart(found),
-        traffic_chart(found),
+        *([traffic_chart(found)] if _is_known(found, "dram_read_bytes") else []),
         *([kinds_chart(found)] if found.kinds else []),
     )
+
+
+def _is_known(found: RunComparison, name: str) -> bool:
+    """Return whether a run has a figure for any of its layers; described machines may lack it."""
+    return any(set(layer.figures[name]) != {None} for layer in found.layers)
 
 
 def _names(found: RunComparison) -> tuple[str, ...]:
@@ -313,7 +314,8 @@ def comparison_page(found: RunComparison) -> str:
         )
         sections.append(Section("values", "Values that differ", remarks))
     if drawn:
-        places = (chart_place(name, drawn[name].title, drawn[name].note) for name in _LAYERS)
+        layers = [drawn[name] for name in _LAYERS if name in drawn]
+        places = (chart_place(one.identity, one.title, one.note) for one in layers)
         sections.append(Section("layers", "Layers", join_parts(CHOOSER, *places)))
     if "kind-cycles" in drawn:
         sections.append(
@@ -351,11 +353,7 @@ def _layer_table(found: RunComparison) -> dict[str, Any]:
 
     The largest changes come first. ``layers`` holds the layer's number for each row.
     """
-    known = [
-        name
-        for name in FIGURES
-        if any(set(layer.figures[name]) != {None} for layer in found.layers)
-    ]
+    known = [name for name in FIGURES if _is_known(found, name)]
     columns = [
         ("layer", "text"),
         ("kind", "text"),

@@ -184,10 +184,13 @@ def report_snapshot(report: RunReport, title: str) -> Snapshot:
     for layer in report.layers:
         parts.setdefault(layer.name.removesuffix(SEPARATE_PART), []).append(layer)
     hashes = {name: report.hashes[name] for name in ("package", "input") if name in report.hashes}
-    conditions = {"model": report.model, "version": report.version, "schedule": report.schedule}
+    conditions = {"model": report.model, "version": report.version}
+    conditions |= {} if report.schedule is None else {"schedule": report.schedule}
+    found = report.machine
+    described = {} if found is None else {"machine": {"name": found.name, **found.parameters}}
     conditions |= {
         "seed": str(report.seed),
-        **_texts({"arch": report.arch, "timing": report.timing}),
+        **_texts({"arch": report.arch, "timing": report.timing, **described}),
         **hashes,
     }
     layers = tuple(_report_layer(name, layers) for name, layers in parts.items())
@@ -196,7 +199,9 @@ def report_snapshot(report: RunReport, title: str) -> Snapshot:
 
 def _report_layer(name: str, parts: list[Layer]) -> LayerSnapshot:
     figures = {
-        key: sum(getattr(part, key) for part in parts) for key in FIGURES if key != "instructions"
+        key: sum(values)
+        for key in FIGURES
+        if key != "instructions" and None not in (values := [getattr(part, key) for part in parts])
     }
     return LayerSnapshot(name, figures, kinds=tuple(dict.fromkeys(part.kind for part in parts)))
 
@@ -204,9 +209,10 @@ def _report_layer(name: str, parts: list[Layer]) -> LayerSnapshot:
 def _report_totals(report: RunReport) -> dict[str, float]:
     """Return every figure of the run, with fractions in per cent, and the time."""
     totals = {figure.name: value for figure, value in values_of(report.totals)}
-    totals[MILLISECONDS] = 1e3 * report.totals.cycles / report.timing["clock_hz"]
+    totals[MILLISECONDS] = 1e3 * report.totals.cycles / report.clock_hz
     for figure, value in values_of(report):
-        totals[figure.name] = 100 * value if figure.unit == SHARE else value
+        known = figure.unit == SHARE and value is not None
+        totals[figure.name] = 100 * value if known else value
     return totals
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
@@ -216,6 +216,19 @@ class PublishedFigure:
     slow: bool = False
 
 
+class SimulatedTasks(Protocol):
+    """Result of an event-driven machine's simulation.
+
+    ``end`` has the end of each task in cycles. ``units`` has, by unit, an account with ``busy``
+    cycles and ``waiting`` cycles by cause, which add up to the run's cycles.
+    """
+
+    @property
+    def end(self) -> Sequence[int]: ...
+    @property
+    def units(self) -> Mapping[str, Any]: ...
+
+
 Arithmetic = Callable[[Graph, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 """A machine's own arithmetic: the network's outputs by name, from the graph and its inputs."""
 
@@ -235,6 +248,9 @@ class MachineDescription:
         clock: parameter with the clock in Hz.
         overlaps: groups of units that work at the same time in a layer of a closed form. The
             longest of a group counts; the cycles of units without a group are added.
+        simulate: event-driven: takes all tasks in order of issue, with indices of the whole run in
+            ``needs``, and the parameters; returns when they end.
+        peak_macs: multiply-accumulates that the machine can do per cycle, for its utilisation.
         layouts: layouts of tensors, one sentence each.
         quantisation: types and rounding, one sentence each.
         after_network: closed form: parts of the cycles that a run takes once, such as the start.
@@ -255,6 +271,8 @@ class MachineDescription:
     operations: tuple[MachineOperation, ...] = ()
     clock: str = "clock_hz"
     overlaps: tuple[tuple[str, ...], ...] = ()
+    simulate: Callable[[Sequence[UnitTask], Any], SimulatedTasks] | None = None
+    peak_macs: Callable[[Any], int] | None = None
     layouts: tuple[str, ...] = ()
     quantisation: tuple[str, ...] = ()
     after_network: Callable[[Any], Sequence[CyclePart]] | None = None
@@ -275,6 +293,10 @@ class MachineDescription:
             if not self.preset:
                 raise self.fault("kind is 'preset' and preset is empty; name the preset")
             return
+        if self.kind == "event-driven" and self.simulate is None:
+            raise self.fault("kind is 'event-driven' and simulate is empty; give the function")
+        if self.kind != "event-driven" and self.simulate is not None:
+            raise self.fault(f"simulate is given and kind is '{self.kind}'; leave simulate out")
         _check_parameters(self)
         _check_units(self)
         for operation in self.operations:

@@ -23,7 +23,9 @@ from byoc.graph import Graph
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
 from byoc.layout.region import count_packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
+from byoc.options import CompileOptions
 from byoc.package.interface import Interface, NetworkPort, connect
+from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
 from dla_sim.device import Trace
 from dla_sim.presets import Preset
@@ -220,13 +222,13 @@ def _hashes(
         "package": compiled.package.digest[:16],
         **({"choices": chosen.digest} if chosen else {}),
         "arch": hardware.arch.digest(),
-        "timing": _digest([timing]),
-        "input": _digest(tensors),
-        "programs": _digest(to_bytes(program) for program in compiled.programs.values()),
+        "timing": digest_parts([timing]),
+        "input": digest_parts(tensors),
+        "programs": digest_parts(to_bytes(program) for program in compiled.programs.values()),
     }
 
 
-def _digest(parts: Iterable[bytes]) -> str:
+def digest_parts(parts: Iterable[bytes]) -> str:
     total = hashlib.sha256()
     for part in parts:
         total.update(part)
@@ -415,7 +417,7 @@ def end_to_end(
     packed = count_packed_bytes(compiled.programs)
     estimates = {layer.node: layer for layer in host.layers}
     segments = tuple(
-        _segments(
+        list_segments(
             partition,
             estimates,
             regions,
@@ -438,23 +440,23 @@ def end_to_end(
             for node in region.nodes
         ),
         cpu_macs=sum(layer.macs for layer in host.layers),
-        interface_cycles=_interface_cycles(compiled, host),
+        interface_cycles=count_interface_cycles(compiled.package, compiled.options, host),
         segments=segments,
-        fallbacks=_fallbacks(partition, host),
+        fallbacks=group_fallbacks(partition, host),
     )
 
 
-def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
+def count_interface_cycles(package: Package, options: CompileOptions, host: Host) -> int:
     """Return the CPU cycles that integer inputs and outputs (``--integer-io``) save.
 
     They are the cycles of the nodes that the option removes.
     """
-    between = connect(compiled.package, replace(compiled.options, integer_io=True)).graph
+    between = connect(package, replace(options, integer_io=True)).graph
     kept = {node.name for node in between.nodes}
     return sum(layer.estimated_cycles for layer in host.layers if layer.node not in kept)
 
 
-def _segments(
+def list_segments(
     partition: Partition,
     estimates: Mapping[str, HostLayer],
     regions: Mapping[int, int],
@@ -510,7 +512,7 @@ def _transfer(
         yield RunSegment(on="transfer", region=region, nodes=0, cycles=cycles)
 
 
-def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
+def group_fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
     """Group the nodes that run on the CPU by operator and rule, most expensive first."""
     estimates = {layer.node: layer for layer in host.layers}
     keys = {

@@ -16,17 +16,19 @@ from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import is_constant_address
 from dla_sim.presets import Preset
 from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables
-from experiments.report.memory import MEMORY_BLOCKS, MemoryBlock, MemoryMap
-from experiments.report.schema import (
+from experiments.report.activity import (
     OCCUPANCY_POINTS,
     TIMELINE_SPANS,
+    Occupancy,
+    Spans,
+    Timeline,
+)
+from experiments.report.memory import MEMORY_BLOCKS, MemoryBlock, MemoryMap
+from experiments.report.schema import (
     UNITS,
     Figures,
     Layer,
-    Occupancy,
     RunTotals,
-    Spans,
-    Timeline,
 )
 from isa.instruction import KINDS, ceil_div
 from isa.program import Program

@@ -26,22 +26,22 @@ class Limit:
     name: str
     cycles: int
     parts: tuple[tuple[str, int], ...]
-    utilisation: float
+    utilisation: float | None
     macs: int
-    read_bytes: int
-    write_bytes: int
+    read_bytes: int | None
+    write_bytes: int | None
 
     @property
     def moved_bytes(self) -> int:
         """Bytes loaded and stored over the bus."""
-        return self.read_bytes + self.write_bytes
+        return (self.read_bytes or 0) + (self.write_bytes or 0)
 
     @property
     def bound(self) -> str:
         """Resource that takes most of the cycles: memory, compute, bank or issue."""
         shares = Counter[str]()
         for part, cycles in self.parts:
-            shares[_BOUNDS[part]] += cycles
+            shares[_BOUNDS.get(part, part)] += cycles
         return max(shares, key=lambda one: shares[one], default="")
 
     @property
@@ -53,7 +53,8 @@ class Limit:
         if not self.parts:
             return "takes no cycles"
         shares = [
-            f"{cycles / self.cycles:.0%}{'' if number else ' of its cycles'} {_DOES[part]}"
+            f"{cycles / self.cycles:.0%}{'' if number else ' of its cycles'} "
+            f"{_DOES.get(part, part)}"
             for number, (part, cycles) in enumerate(self.parts)
             if not number or cycles >= LARGE * self.cycles
         ]
@@ -61,7 +62,9 @@ class Limit:
 
     @property
     def _work(self) -> str:
-        if self.bound == "compute":
+        if self.read_bytes is None or self.write_bytes is None:
+            return f"has {brief(self.macs)} MACs" if self.macs else "has no MACs"
+        if self.bound == "compute" and self.utilisation is not None:
             used = f"uses {self.utilisation:.0%} of the array for {brief(self.macs)} MACs"
             return used if self.macs else "works on the lanes and has no MACs"
         does = f"loads {size_text(self.read_bytes)}"

@@ -34,3 +34,9 @@ class Part(BaseModel):
         return f"{type(self).__name__}({shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'})"
 
     __str__ = __repr__
+
+
+def expect(what: str, found: object, expected: object) -> None:
+    """Raise ValueError if a value of a report is not the expected one."""
+    if found != expected:
+        raise ValueError(f"{what} is {found}, expected {expected}")

@@ -7,7 +7,7 @@ min(N, B x) multiply-accumulates per cycle, if it does x of them per byte of tra
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 from experiments.figure import BYTES, format_figure, measure
 from experiments.report.charts.model import (
@@ -37,6 +37,24 @@ PART_NAMES = {
     part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS
 }
 """Names of the parts of a layer's cycles in charts."""
+
+
+def list_parts(report: RunReport) -> dict[str, tuple[str, Style]]:
+    """Return names and styles of the parts of layers' cycles; a described machine has its own."""
+    if report.machine is None:
+        return {part: (PART_NAMES[part], style) for part, style in PARTS.items()}
+    found = dict.fromkeys(part for layer in report.layers for part in layer.breakdown)
+    return {part: (part, style) for part, style in zip(found, cycle(PARTS.values()), strict=False)}
+
+
+def list_causes(report: RunReport) -> dict[str, Style]:
+    """Return styles of the causes of units' cycles; a described machine has its own."""
+    if report.machine is None:
+        return CAUSES
+    found = dict.fromkeys(cause for unit in report.units.values() for cause in unit)
+    return dict(zip(found, cycle(CAUSES.values()), strict=False))
+
+
 _CYCLES_NOTE = (
     "compute: the array or the post-processing is at work. wait: the array is idle for weights, "
     "input data, room that "
@@ -66,6 +84,10 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
     first: list[Chart] = [whole] if whole is not None else []
     if not report.layers:
         return tuple(first)
+    if report.machine is not None:
+        known = report.totals.utilization is not None
+        used = (layer_utilization(report),) if known else ()
+        return (*first, layer_cycles(report), *used, *([unit_causes(report)] * bool(report.units)))
     charts = (
         layer_cycles(report),
         layer_utilization(report),
@@ -85,14 +107,13 @@ def whole_run(report: RunReport) -> Gantt | None:
     found = report.end_to_end
     if found is None or not found.cycles:
         return None
-    shares = {"dla": found.dla_cycles, "cpu": found.cpu_cycles, "transfer": found.transfer_cycles}
     groups = tuple(
-        (f"{name} {found.share(shares[place]):.1%}", style)
-        for place, (name, style) in PLACES.items()
+        (f"{PLACES[place][0]} {found.share(cycles):.1%}", PLACES[place][1])
+        for place, cycles in found.shares.items()
     )
     rows = tuple(
         (name, tuple(_list_segments(found.segments, place, number)))
-        for number, (place, (name, _)) in enumerate(zip(PLACES, groups, strict=True))
+        for number, (place, (name, _)) in enumerate(zip(found.shares, groups, strict=True))
     )
     return Gantt("end-to-end", "The whole run, end to end", groups, rows, found.cycles, _WHOLE_NOTE)
 
@@ -113,12 +134,11 @@ def layer_cycles(report: RunReport) -> BarChart:
     title = "Cycles of each layer by cause"
     if any(layer.breakdown for layer in report.layers):
         values = {
-            part: tuple(layer.breakdown.get(part, 0) for layer in report.layers) for part in PARTS
+            named: tuple(layer.breakdown.get(part, 0) for layer in report.layers)
+            for part, named in list_parts(report).items()
         }
         series = [
-            Series(PART_NAMES[part], found, PARTS[part])
-            for part, found in values.items()
-            if any(found)
+            Series(name, found, style) for (name, style), found in values.items() if any(found)
         ]
     else:
         title = "Cycles of each layer"
@@ -131,7 +151,7 @@ def layer_cycles(report: RunReport) -> BarChart:
         "cycles",
         names,
         tuple(series),
-        note=_CYCLES_NOTE,
+        note=_CYCLES_NOTE if report.machine is None else "",
         parts=parts,
     )
 
@@ -144,7 +164,7 @@ def layer_utilization(report: RunReport) -> BarChart:
         "utilisation (% of MACs the array could do in the layer's cycles)",
         "%",
         tuple(layer.name for layer in report.layers),
-        split_by_kind(report.layers, [100 * layer.utilization for layer in report.layers]),
+        split_by_kind(report.layers, [100 * (layer.utilization or 0) for layer in report.layers]),
         limit=100.0,
         note="Padded taps count as MACs; layers without MACs have no bar.",
     )
@@ -315,7 +335,7 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
         return None
     sizes = {
         "scratchpad size": report.arch["sram_bytes"],
-        "highest used address": report.totals.sram_peak_bytes,
+        "highest used address": report.totals.sram_peak_bytes or 0,
     }
     size, unit = measure(sizes.values())
     width = found.cycles_per_point
@@ -374,7 +394,7 @@ def memory_chart(report: RunReport) -> MemoryChart | None:
         "Memory map of the scratchpad over time",
         tuple(blocks),
         _count_cycles(report),
-        report.totals.sram_peak_bytes,
+        report.totals.sram_peak_bytes or 0,
         note,
     )
 
@@ -383,12 +403,13 @@ def unit_causes(report: RunReport) -> BarChart:
     """Return a chart of the causes of every unit's cycles, in per cent of the run's cycles."""
     units = tuple(report.units)
     total = report.totals.cycles or 1
+    causes = list_causes(report)
     shares = {
         cause: tuple(100 * report.units[unit].get(cause, 0) / total for unit in units)
-        for cause in CAUSES
+        for cause in causes
     }
     series = tuple(
-        Series(cause, found, CAUSES[cause]) for cause, found in shares.items() if any(found)
+        Series(cause, found, causes[cause]) for cause, found in shares.items() if any(found)
     )
     return BarChart(
         "unit-causes",
@@ -436,7 +457,7 @@ def roofline(report: RunReport) -> Roofline:
 
 def intensity(layer: Layer) -> float | None:
     """Return the MACs per byte of DRAM traffic; None if a logarithmic axis cannot show it."""
-    moved = layer.dram_read_bytes + layer.dram_write_bytes
+    moved = (layer.dram_read_bytes or 0) + (layer.dram_write_bytes or 0)
     return layer.macs / moved if layer.macs and moved else None
 
 

@@ -16,7 +16,6 @@ from experiments.figure import SHARE
 from experiments.glossary import explain
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, round_value
 from experiments.report.charts.model import KINDS, PLACES, UNKNOWN, Chart
-from experiments.report.charts.model import PARTS as STYLES
 from experiments.report.graph import GraphEdge, lay_out
 from experiments.report.html import (
     CHOOSER,
@@ -32,16 +31,16 @@ from experiments.report.html import (
     table_place,
 )
 from experiments.report.limits import most_expensive
-from experiments.report.run_charts import PART_NAMES, run_charts
+from experiments.report.run_charts import PART_NAMES, list_causes, list_parts, run_charts
 from experiments.report.schema import SEPARATE_PART, UNITS, EndToEnd, Layer, RunReport
 from experiments.report.screen import limit_line, time_line
 from experiments.report.tables import (
-    LAYER_COLUMNS,
     LAYER_FIGURES,
     end_to_end_line,
     fallback_cells,
     layer_rows,
     list_in_order,
+    list_layer_columns,
     machine_line,
     total_lines,
 )
@@ -120,19 +119,20 @@ def _boxes(report: RunReport, keys: Iterable[_Key]) -> Iterator[Box]:
             "on": entry.on,
             "layer": numbers[0] if numbers else -1,
             "text": f"~{text}" if entry.on == "cpu" and cycles else text,
-            "parts": _parts(layers),
+            "parts": _parts(report, layers),
             "tip": [entry.reason] if entry.reason else [],
             "color": KINDS.get(layers[0].kind, UNKNOWN).color if layers else style.color,
             "group": layers[0].group if layers else None,
         }
 
 
-def _parts(layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
+def _parts(report: RunReport, layers: Sequence[Layer]) -> list[tuple[str, int, str]]:
     """Return the parts of the layers' cycles: name, cycles and colour."""
     parts = Counter[str]()
     for layer in layers:
         parts.update(layer.breakdown)
-    return [(PART_NAMES[part], parts[part], STYLES[part].color) for part in PARTS if parts[part]]
+    known = list_parts(report).items()
+    return [(name, parts[part], style.color) for part, (name, style) in known if parts[part]]
 
 
 def _describe_tensor(edge: GraphEdge) -> str:
@@ -191,7 +191,7 @@ def run_page(report: RunReport) -> str:
         place = join_parts(paragraph(_GRAPH_NOTE), table_place("network-graph"))
         sections.append(Section("network", "Network", place))
     if report.layers:
-        places = (_place(drawn[name]) for name in _LAYERS)
+        places = (_place(drawn[name]) for name in _LAYERS if name in drawn)
         sections.append(Section("layers", "Layers", join_parts(CHOOSER, *places)))
         sections.append(
             Section(
@@ -201,9 +201,10 @@ def run_page(report: RunReport) -> str:
             )
         )
         others = (_place(chart) for name, chart in drawn.items() if name not in (*_LAYERS, *_WHOLE))
-        sections.append(
-            Section("machine", "Machine over the run", join_parts(*others, _causes(report)))
-        )
+        if report.units:
+            sections.append(
+                Section("machine", "Machine over the run", join_parts(*others, _causes(report)))
+            )
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
     data = _data(report, charts) | {"graph": graph}
@@ -275,8 +276,8 @@ def _columns(report: RunReport) -> Iterator[_Column]:
     The columns are the values of layers, shares, waits of the units, and ONNX nodes.
     """
     rows = layer_rows(report)
-    for name in LAYER_COLUMNS:
-        heading, unit = _HEADINGS[name]
+    for name in list_layer_columns(report):
+        heading, unit = _HEADINGS.get(name, (name, "cycles"))
         cells = [row[name] for row in rows]
         if unit == "µJ":
             cells = [None if cell is None else cell / MICROJOULE for cell in cells]
@@ -284,12 +285,8 @@ def _columns(report: RunReport) -> Iterator[_Column]:
         if name == "cycles":
             whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
             yield "share of the run", "share", [_share(row["cycles"], whole) for row in rows]
-    for part in PARTS:
-        yield (
-            f"{PART_NAMES[part]}, share",
-            "share",
-            [_share(row[part], row["cycles"]) for row in rows],
-        )
+    for part, (heading, _) in list_parts(report).items():
+        yield f"{heading}, share", "share", [_share(row[part], row["cycles"]) for row in rows]
     layers = [one if isinstance(one, Layer) else None for one in list_in_order(report)]
     for unit, cause in product(UNITS, CAUSES):
         waits = [
@@ -310,7 +307,9 @@ def _share(part: int | None, whole: int) -> float | None:
 def _causes(report: RunReport) -> Html:
     """Return a table of the causes of every unit's cycles, in cycles and in per cent."""
     units = report.units
-    causes = [cause for cause in CAUSES if any(found.get(cause) for found in units.values())]
+    causes = [
+        cause for cause in list_causes(report) if any(found.get(cause) for found in units.values())
+    ]
     total = report.totals.cycles
     rows = [
         (
@@ -393,7 +392,11 @@ def _configuration(report: RunReport) -> Html:
         ("schedule", report.schedule),
         ("seed", report.seed),
     ]
+    rows = [(name, value) for name, value in rows if value is not None]
     rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
+    if report.machine is not None:
+        keys = pairs(report.machine.parameters.items())
+        return join_parts(pairs(rows), fold_block("Parameters of the machine", keys))
     machine = flat({"arch": report.arch, "timing": report.timing})
     notes = {f"{one.table}.{one.key}": f"{one.meaning} ({one.unit})" for one in list_settings()}
     settings = pairs(machine.items(), lambda key: notes.get(key, ""))

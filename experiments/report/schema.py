@@ -11,7 +11,13 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+    model_validator,
+)
 
 from byoc.package.package import Fidelity, summary_html
 from dla_sim.engine.accounts import CAUSES
@@ -28,10 +34,21 @@ from experiments.figure import (
     utilization,
     values_of,
 )
+from experiments.report.activity import Occupancy, Timeline
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.graph import BranchEntry, GraphEdge
+from experiments.report.machine import DescribedMachine, drop_absent
 from experiments.report.memory import MemoryMap, StepsEntry
-from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Picojoules, Text, Word
+from experiments.report.parts import (
+    LARGEST_COUNT,
+    Count,
+    Fraction,
+    Part,
+    Picojoules,
+    Text,
+    Word,
+    expect,
+)
 from isa.arch import flat
 from isa.instruction import KINDS
 
@@ -45,14 +62,12 @@ SEPARATE_PART = ":requantise"
 
 Other schedules fuse the requantisation into the layer.
 """
-OCCUPANCY_POINTS = 512
-"""Maximum number of points in the series of the scratchpad's occupancy."""
-TIMELINE_SPANS = 2048
-"""Maximum number of spans of a unit on the timeline."""
 
 
 _CYCLES = Figure("cycles", "cycles", "less", make_sum("cycles"))
 _MACS = Figure("multiply-accumulates", "MACs", of=make_sum("macs"), heading="MACs")
+_LOWER_BOUND = Figure("lower bound", "cycles", of=compute_lower_bound)
+_ROOFLINE = Figure("roofline", "cycles", of=roofline)
 _UTILIZATION = Figure("utilisation", SHARE, "more", utilization)
 _DRAM_READ = Figure("DRAM read", "bytes", "less", make_sum("dram_read_bytes"))
 _DRAM_WRITTEN = Figure("DRAM written", "bytes", "less", make_sum("dram_write_bytes"))
@@ -81,24 +96,32 @@ class Measured(Part):
     cycles: Annotated[Count, _CYCLES]
     macs: Annotated[Count, _MACS]
     utilization: Annotated[Fraction, _UTILIZATION]
-    lower_bound_cycles: Annotated[Count, Figure("lower bound", "cycles", of=compute_lower_bound)]
-    roofline_cycles: Annotated[Count | None, Figure("roofline", "cycles", of=roofline)] = None
+    lower_bound_cycles: Annotated[Count, _LOWER_BOUND]
+    roofline_cycles: Annotated[Count | None, _ROOFLINE] = None
     dram_read_bytes: Annotated[Count, _DRAM_READ]
     dram_write_bytes: Annotated[Count, _DRAM_WRITTEN]
 
 
-class RunTotals(Measured):
-    """Total performance figures of a run, over all regions.
+class RunTotals(Part):
+    """Total performance figures of a run, over all regions; the figures of :class:`Measured`.
 
     ``instructions`` counts operations, not register writes. ``flash_read_bytes`` is the part of the
-    bytes read from system memory that came from its flash, if it has one.
+    bytes read from system memory that came from its flash, if it has one. A described machine lacks
+    figures that its description does not give.
     """
 
+    cycles: Annotated[Count, _CYCLES]
+    macs: Annotated[Count, _MACS]
+    utilization: Annotated[Fraction | None, _UTILIZATION] = None
+    lower_bound_cycles: Annotated[Count | None, _LOWER_BOUND] = None
+    roofline_cycles: Annotated[Count | None, _ROOFLINE] = None
+    dram_read_bytes: Annotated[Count | None, _DRAM_READ] = None
+    dram_write_bytes: Annotated[Count | None, _DRAM_WRITTEN] = None
     flash_read_bytes: Annotated[
-        Count, Figure("flash read", "bytes", of=make_sum("flash_read_bytes"))
-    ] = 0
-    sram_peak_bytes: Annotated[Count, _SRAM_PEAK]
-    instructions: Annotated[Count, _INSTRUCTIONS]
+        Count | None, Figure("flash read", "bytes", of=make_sum("flash_read_bytes"))
+    ] = None
+    sram_peak_bytes: Annotated[Count | None, _SRAM_PEAK] = None
+    instructions: Annotated[Count | None, _INSTRUCTIONS] = None
 
 
 class PointFigures(Measured):
@@ -151,11 +174,11 @@ class Layer(Part):
     region: Count
     cycles: Annotated[Count, _CYCLES]
     macs: Annotated[Count, _MACS]
-    utilization: Annotated[Fraction, _UTILIZATION]
-    dram_read_bytes: Annotated[Count, _DRAM_READ]
-    dram_write_bytes: Annotated[Count, _DRAM_WRITTEN]
-    tiles: Annotated[Count, Figure("tiles", "tiles", of=make_sum("tiles"))]
-    stalls: Mapping[str, Mapping[str, Count]]
+    utilization: Annotated[Fraction | None, _UTILIZATION] = None
+    dram_read_bytes: Annotated[Count | None, _DRAM_READ] = None
+    dram_write_bytes: Annotated[Count | None, _DRAM_WRITTEN] = None
+    tiles: Annotated[Count | None, Figure("tiles", "tiles", of=make_sum("tiles"))] = None
+    stalls: Mapping[str, Mapping[str, Count]] = Field(default_factory=dict)
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
     group: Annotated[Count | None, Figure("in bands with group")] = None
     estimate: Annotated[
@@ -255,7 +278,8 @@ class EndToEnd(Part):
         dla_cycles: simulated cycles, equal to the report's total.
         cpu_cycles: estimated cycles, equal to those of ``host``.
         transfer_cycles: estimated cycles to move every tensor that enters or leaves the
-            accelerator over the bus once, and to pack and unpack it for banked memory.
+            accelerator over the bus once, and to pack and unpack it for banked memory; None for a
+            described machine, which does not say.
         dla_macs: multiply-accumulates of the nodes on the accelerator.
         cpu_macs: multiply-accumulates of the nodes on the CPU.
         interface_cycles: part of ``cpu_cycles`` that integer inputs and outputs
@@ -270,7 +294,7 @@ class EndToEnd(Part):
     ]
     dla_cycles: Count
     cpu_cycles: Count
-    transfer_cycles: Count
+    transfer_cycles: Count | None = None
     estimate: Literal[True] = True
     dla_macs: Count
     cpu_macs: Count
@@ -280,12 +304,12 @@ class EndToEnd(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> EndToEnd:
-        shares = {"dla": self.dla_cycles, "cpu": self.cpu_cycles, "transfer": self.transfer_cycles}
-        _expect("the sum of end_to_end", sum(shares.values()), self.cycles)
+        shares = self.shares
+        expect("the sum of end_to_end", sum(shares.values()), self.cycles)
         for place, cycles in shares.items():
             found = sum(segment.cycles for segment in self.segments if segment.on == place)
-            _expect(f"the sum of the segments on {place}", found, cycles)
-        _expect(
+            expect(f"the sum of the segments on {place}", found, cycles)
+        expect(
             "the sum of the fallbacks",
             sum(item.estimated_cycles for item in self.fallbacks),
             self.cpu_cycles,
@@ -296,6 +320,12 @@ class EndToEnd(Part):
                 f"{self.cpu_cycles}"
             )
         return self
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Cycles by place: accelerator, CPU and, if they are known, transfers."""
+        moved = {} if self.transfer_cycles is None else {"transfer": self.transfer_cycles}
+        return {"dla": self.dla_cycles, "cpu": self.cpu_cycles, **moved}
 
     def share(self, cycles: int) -> float:
         """Return ``cycles`` as a fraction of the inference's cycles; 0 if it takes none."""
@@ -340,61 +370,6 @@ class Compilation(Part):
     groups: tuple[LayerGroup, ...] = ()
 
 
-class Occupancy(Part):
-    """Live bytes of the scratchpad over the run, whose regions run in sequence.
-
-    ``dla_sim.inspection`` computes them. Point i covers the cycles from i * ``cycles_per_point`` to
-    the next point, or to the end of the run: the largest number of live bytes in any of them, and
-    the average, rounded down.
-    """
-
-    cycles_per_point: int = Field(ge=1)
-    peak_bytes: tuple[Count, ...] = Field(max_length=OCCUPANCY_POINTS)
-    mean_bytes: tuple[Count, ...] = Field(max_length=OCCUPANCY_POINTS)
-
-
-class Spans(Part):
-    """Spans of time in which one unit is active, in order of time.
-
-    In a span, ``commands`` execute in ``active`` of the cycles ``[begin, end)``. ``layer`` is the
-    index in ``layers`` of the layer that took most of the active cycles; -1 if none.
-    """
-
-    begin: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
-    end: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
-    active: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
-    commands: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
-    layer: tuple[Annotated[int, Field(ge=-1, le=LARGEST_COUNT)], ...] = Field(
-        max_length=TIMELINE_SPANS
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Spans:
-        for name in ("end", "active", "commands", "layer"):
-            _expect(
-                f"the number of {name} of a timeline", len(getattr(self, name)), len(self.begin)
-            )
-        last = 0
-        for begin, end, active in zip(self.begin, self.end, self.active, strict=True):
-            if not last <= begin <= begin + active <= end:
-                raise ValueError(
-                    f"{active} cycles from {begin} to {end} follow {last} on the timeline"
-                )
-            last = end
-        return self
-
-
-class Timeline(Part):
-    """Activity of each unit over the run, regions one after another.
-
-    A span contains all commands of a unit that begin in one window of ``window`` cycles, counted
-    from the start of the run. With a window of 1, each command is a span.
-    """
-
-    window: int = Field(ge=1)
-    units: Mapping[str, Spans]
-
-
 class MeasuredChange(Part):
     """Command that was measured after a run, and the share of the run's cycles that it saves."""
 
@@ -422,25 +397,30 @@ class Figures(Part):
 
 
 class RunReport(Part):
-    """Report of one run; its figures are validated like :class:`Figures`."""
+    """Report of one run; its figures are validated like :class:`Figures`.
+
+    ``machine`` is set for a machine that a description declares. Such a report lacks the fields of
+    :data:`experiments.report.machine.ABSENT` that the description does not give, also in its file.
+    """
 
     schema_: Literal["dla-run/1"] = Field(default=SCHEMA, alias="schema")
     version: Word
     command: Text
     model: Text
     hashes: Mapping[Word, Word]
-    arch: Mapping[str, Any]
-    timing: Mapping[str, Any]
+    machine: DescribedMachine | None = None
+    arch: Mapping[str, Any] = Field(default_factory=dict)
+    timing: Mapping[str, Any] = Field(default_factory=dict)
     bus: Bus | None = None
     memory_mode: Word | None = None
-    schedule: Word
+    schedule: Word | None = None
     seed: int
     weights: Literal["trained", "random"] | None = None
     totals: RunTotals
-    kinds: Mapping[str, Count]
-    ex_cycles: Mapping[str, Count]
+    kinds: Mapping[str, Count] = Field(default_factory=dict)
+    ex_cycles: Mapping[str, Count] = Field(default_factory=dict)
     layers: tuple[Layer, ...]
-    units: Mapping[str, Mapping[str, Count]]
+    units: Mapping[str, Mapping[str, Count]] = Field(default_factory=dict)
     interface: tuple[PortEntry, ...] = ()
     placement: tuple[PlacementEntry, ...]
     edges: tuple[GraphEdge, ...] = ()
@@ -453,12 +433,21 @@ class RunReport(Part):
     warnings: tuple[Suspicion, ...] = ()
     accuracy: Accuracy | None = None
     steps: StepsEntry | None = None
-    compile: Compilation
+    compile: Compilation | None = None
     occupancy: Occupancy | None = None
     timeline: Timeline | None = None
     memory: MemoryMap | None = None
     cost: Estimate | None = None
     advice: tuple[MeasuredChange, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _drop_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return drop_absent(dump(self))
+
+    @property
+    def clock_hz(self) -> int:
+        """Clock of the machine in Hz."""
+        return int(self.timing["clock_hz"]) if self.machine is None else self.machine.clock_hz
 
     def _repr_html_(self) -> str:
         rows = {
@@ -474,23 +463,30 @@ class RunReport(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunReport:
-        _check_machine(self)
-        _check_names(self)
+        if self.machine is None:
+            _check_machine(self)
+            _check_complete(self)
+            _check_names(self)
         _check_sums(self)
         if self.occupancy is not None:
             points = -(-self.totals.cycles // self.occupancy.cycles_per_point)
-            _expect("the number of points of peak_bytes", len(self.occupancy.peak_bytes), points)
-            _expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
+            expect("the number of points of peak_bytes", len(self.occupancy.peak_bytes), points)
+            expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
         if self.timeline is not None:
-            _check_timeline(self.timeline, self)
+            working = {
+                unit: sum(causes.get(cause, 0) for cause in WITHIN)
+                for unit, causes in self.units.items()
+            }
+            self.timeline.check(working, self.totals.cycles, len(self.layers))
         if self.memory is not None:
-            self.memory.check(self.totals.cycles, self.totals.sram_peak_bytes, len(self.layers))
+            peak = self.totals.sram_peak_bytes or 0
+            self.memory.check(self.totals.cycles, peak, len(self.layers))
         ends = [end or 0 for edge in self.edges for end in (edge.producer, edge.consumer)]
         if max(ends, default=-1) >= len(self.placement):
             raise ValueError("the edges' nodes are not all within the placement")
         if self.end_to_end is not None:
-            _expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
-            _expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)
+            expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
+            expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)
         return self
 
 
@@ -520,71 +516,68 @@ def _check_machine(report: RunReport) -> None:
         raise ValueError(f"isa of the machine is {machine.get('isa')!r:.40}")
 
 
+def _check_complete(report: RunReport) -> None:
+    """Check that the report of our machine has all figures that described machines may lack."""
+    expect("compile is there", report.compile is not None, True)
+    expect("schedule is there", report.schedule is not None, True)
+    for part in (report.totals, *report.layers):
+        missing = [name for name in _NEEDED if getattr(part, name, 0) is None]
+        expect("the missing figures", missing, [])
+
+
+_NEEDED = (
+    "utilization",
+    "lower_bound_cycles",
+    "dram_read_bytes",
+    "dram_write_bytes",
+    "sram_peak_bytes",
+    "instructions",
+    "tiles",
+)
+
+
 def _check_names(figures: Figures | RunReport) -> None:
-    _expect("the kinds", set(figures.kinds), set(KINDS))
-    _expect("the kinds of ex_cycles", set(figures.ex_cycles), set(KINDS))
-    _expect("the units", set(figures.units), set(UNITS))
+    expect("the kinds", set(figures.kinds), set(KINDS))
+    expect("the kinds of ex_cycles", set(figures.ex_cycles), set(KINDS))
+    expect("the units", set(figures.units), set(UNITS))
     for unit, causes in figures.units.items():
         # machines without a flash lack its cause
-        _expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))
+        expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))
 
 
 def _check_sums(figures: Figures | RunReport) -> None:
     total = figures.totals.cycles
-    _expect("the sum of kinds", sum(figures.kinds.values()), total)
+    described = isinstance(figures, RunReport) and figures.machine is not None
+    if not described:
+        expect("the sum of kinds", sum(figures.kinds.values()), total)
     # OP_END alone has no layer (machine.md, section 7)
     in_layers = total if figures.totals.instructions != 1 else 0
-    _expect(
+    expect(
         "the sum of the layers' cycles", sum(layer.cycles for layer in figures.layers), in_layers
     )
-    _expect(
+    expect(
         "the sum of the layers' MACs",
         sum(layer.macs for layer in figures.layers),
         figures.totals.macs,
     )
     for unit, causes in figures.units.items():
-        _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
+        expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
     for layer in figures.layers:
         if layer.breakdown:
-            _expect(f"the parts of layer {layer.name}", set(layer.breakdown), set(PARTS))
-            _expect(
+            if not described:
+                expect(f"the parts of layer {layer.name}", set(layer.breakdown), set(PARTS))
+            expect(
                 f"the sum of the breakdown of {layer.name}",
                 sum(layer.breakdown.values()),
                 layer.cycles,
             )
+    if described:
+        return
     executing = figures.units["EX"]["busy"] + figures.units["EX"]["sram"]
-    _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), executing)
+    expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), executing)
     for bound in (figures.totals.lower_bound_cycles, figures.totals.roofline_cycles):
         if bound is not None and total < bound:
             raise ValueError(f"{total} cycles are below the bound of {bound}")
-
-
-def _check_timeline(timeline: Timeline, report: RunReport) -> None:
-    """Check the spans of every unit against its causes, the run and the layers.
-
-    The active cycles must match the unit's causes, spans must end within the run, and their layers
-    must exist.
-    """
-    _expect("the units of the timeline", set(timeline.units), set(UNITS))
-    for unit, spans in timeline.units.items():
-        causes = report.units[unit]
-        working = sum(causes.get(cause, 0) for cause in WITHIN)
-        _expect(f"the sum of what {unit} did on the timeline", sum(spans.active), working)
-        _expect(
-            f"{unit}'s end on the timeline within the run",
-            max(spans.end, default=0) <= report.totals.cycles,
-            True,
-        )
-        _expect(
-            f"{unit}'s layers on the timeline",
-            max(spans.layer, default=-1) < len(report.layers),
-            True,
-        )
-
-
-def _expect(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise ValueError(f"{what} is {found}, expected {expected}")
 
 
 def report_json(report: RunReport) -> str:

@@ -31,7 +31,7 @@ LONGEST_LIMIT = 185
 """The same for the sentence about the limiter, which takes at most three lines."""
 _CORRECT = ("check", "hardware", "batch")
 _SAMPLES = ("calibration", "quantised", "accuracy")
-_SPEED = ("cycles", "MACs")
+_SPEED = ("machine", "cycles", "MACs")
 WEIGHTS = {
     "trained": "trained",
     "random": "random, drawn from the seed: outputs and accuracy mean nothing",
@@ -45,7 +45,7 @@ def screen(report: RunReport) -> Iterator[Printed]:
     The console must have :data:`SCREEN_COLUMNS` columns.
     """
     title = f"{report.model} on {machine_line(report)}"
-    if len(title) <= SCREEN_COLUMNS:
+    if report.machine is not None or len(title) <= SCREEN_COLUMNS:
         yield line(title, style="bold")
     else:
         sizes, _, program = title.rpartition(", ISA ")
@@ -92,7 +92,7 @@ def time_line(report: RunReport) -> str:
 
     They include the CPU and the transfers, which are estimates.
     """
-    clock = report.timing["clock_hz"]
+    clock = report.clock_hz
     found = report.end_to_end
     cycles, mark = (report.totals.cycles, "") if found is None else (found.cycles, "~")
     if not cycles:
@@ -134,7 +134,8 @@ def expensive_table(report: RunReport) -> ReportTable:
         if isinstance(one, HostLayer):
             cells = (_end_of(one.node), f"~{cycles:,}", share, "", "on the CPU")
         else:
-            full = f"{one.utilization:.1%}" if one.macs else ""
+            known = one.macs and one.utilization is not None
+            full = f"{one.utilization:.1%}" if known else ""
             cells = (_end_of(one.name), f"{cycles:,}", share, full, _part_of(one))
         table.add_row(*cells)
     return table
@@ -147,7 +148,11 @@ def _cycles_of(one: Layer | HostLayer) -> int:
 def _part_of(layer: Layer) -> str:
     """Return the largest part of a layer's cycles, with its share."""
     parts = layer_limit(layer).parts
-    return f"{HEADINGS[parts[0][0]]} {parts[0][1] / layer.cycles:.0%}" if parts else ""
+    return (
+        f"{HEADINGS.get(parts[0][0], parts[0][0])} {parts[0][1] / layer.cycles:.0%}"
+        if parts
+        else ""
+    )
 
 
 def _end_of(name: str, most: int = LONGEST_NAME) -> str:

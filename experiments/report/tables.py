@@ -4,19 +4,21 @@ Data rows contain plain numbers, under the same names everywhere.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
 
-from byoc.package.package import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
-from experiments.figure import describe_figure, figures_of, format_figure, values_of
+from experiments.figure import Figure, describe_figure, figures_of, format_figure, values_of
 from experiments.report.checks import HardwareCheck, OutputsCheck
+from experiments.report.fidelity import batch_line, calibration_line, fidelity_line
+from experiments.report.machine import ABSENT
 from experiments.report.schema import (
     Bus,
+    Compilation,
     EndToEnd,
     Fallback,
     Figures,
@@ -54,10 +56,23 @@ def layer_rows(report: RunReport) -> list[Row]:
     (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate. Unknown values
     are None.
     """
+    columns = list_layer_columns(report)
     return [
-        _host_record(one) if isinstance(one, HostLayer) else _layer_record(one)
+        _host_record(one, columns) if isinstance(one, HostLayer) else _layer_record(one, columns)
         for one in list_in_order(report)
     ]
+
+
+def list_layer_columns(report: RunReport) -> tuple[str, ...]:
+    """Return the keys of the rows of :func:`layer_rows`; a described machine has its own parts."""
+    if report.machine is None:
+        return LAYER_COLUMNS
+    known = {figure.name for figure in LAYER_FIGURES} - {*ABSENT["layers"]}
+    known |= {"utilization"} if report.totals.utilization is not None else set()
+    parts = dict.fromkeys(part for layer in report.layers for part in layer.breakdown)
+    names = (name for name in LAYER_COLUMNS if name not in PARTS)
+    figures = {figure.name for figure in LAYER_FIGURES}
+    return (*(name for name in names if name not in figures or name in known), *parts)
 
 
 def figure_rows(figures: Figures) -> list[Row]:
@@ -82,22 +97,22 @@ def list_in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
             yield from (layer for layer in report.layers if layer.region == entry.region)
 
 
-def _layer_record(layer: Layer) -> Row:
+def _layer_record(layer: Layer, columns: Sequence[str] = LAYER_COLUMNS) -> Row:
     said = {"layer": layer.name, "on": "dla", "region": layer.region, "kind": layer.kind}
     known = (
         said
         | {figure.name: getattr(layer, figure.name) for figure in LAYER_FIGURES}
         | dict(layer.breakdown)
     )
-    return {name: known.get(name) for name in LAYER_COLUMNS}
+    return {name: known.get(name) for name in columns}
 
 
-def _host_record(layer: HostLayer) -> Row:
+def _host_record(layer: HostLayer, columns: Sequence[str]) -> Row:
     known = {
         "layer": layer.node, "on": "cpu", "kind": layer.op_type, "cycles": layer.estimated_cycles,
         "macs": layer.macs,
     }  # fmt: skip
-    return {name: known.get(name) for name in LAYER_COLUMNS}
+    return {name: known.get(name) for name in columns}
 
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
@@ -130,8 +145,10 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
         breakdown = breakdown_table(report)
         if breakdown is not None:
             yield breakdown
-        yield kind_table(report)
-        yield unit_table(report)
+        if report.kinds:
+            yield kind_table(report)
+        if report.units:
+            yield unit_table(report)
         if whole is not None and whole.fallbacks:
             yield fallback_table(whole)
     yield facts_table(total_lines(report))
@@ -142,13 +159,10 @@ def end_to_end_line(found: EndToEnd) -> str:
 
     The places are the accelerator, the CPU and the transfers.
     """
-    shares = {
-        "accelerator": found.dla_cycles,
-        "CPU": found.cpu_cycles,
-        "transfers": found.transfer_cycles,
-    }
+    names = {"dla": "accelerator", "cpu": "CPU", "transfer": "transfers"}
     text = ", ".join(
-        f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items()
+        f"{names[place]} {found.share(cycles):.1%} ({cycles:,})"
+        for place, cycles in found.shares.items()
     )
     return f"~{found.cycles:,} cycles, estimated: {text}"
 
@@ -207,7 +221,12 @@ def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
 
 
 def machine_line(report: RunReport) -> str:
-    """Return one line with a machine's array, memory, bus, instruction set and schedule."""
+    """Return one line with a machine's array, memory, bus, instruction set and schedule.
+
+    For a described machine, it has the name and the kind.
+    """
+    if report.machine is not None:
+        return report.machine.label
     pe = report.arch["pe"]
     array = f"{pe['ic']}x{pe['oc']}" + (f"x{pe['ow']}" if pe["ow"] > 1 else "")
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
@@ -223,37 +242,46 @@ def layer_table(rows: Sequence[Row]) -> ReportTable:
 
     It has no energy column if no layer has an energy.
     """
-    priced = any(row["energy_pj"] is not None for row in rows)
+    known = {name for row in rows[:1] for name in row}
+    if all(row.get("energy_pj") is None for row in rows):
+        known -= {"energy_pj"}
+    further = [figure for figure in _FURTHER if figure.name in known]
     table = plain_table(
         ("layer", "fold"),
         ("where", "left", 2),
         ("kind", "fold", 1),
         ("cycles", "right"),
-        *([("~µJ", "right", 1)] if priced else []),
+        *([("~µJ", "right", 1)] if "energy_pj" in known else []),
         ("MACs", "right", 5),
-        ("util.", "right", 3),
-        ("DRAM bytes", "right", 4),
-        ("tiles", "right", 6),
-        *((figure.head, "right", 7) for figure in _FURTHER),
+        *([("util.", "right", 3)] if "utilization" in known or not rows else []),
+        *([("DRAM bytes", "right", 4)] if "dram_read_bytes" in known or not rows else []),
+        *([("tiles", "right", 6)] if "tiles" in known or not rows else []),
+        *((figure.head, "right", 7) for figure in (further if rows else _FURTHER)),
     )
     for row in rows:
-        table.add_row(*_cells_of(row, priced))
+        table.add_row(*_cells_of(row, known), *_further_cells(row, further))
     return table
 
 
-def _cells_of(row: Row, priced: bool) -> Iterator[str]:
+def _further_cells(row: Row, further: Iterable[Figure]) -> Iterator[str]:
+    return (format_figure(row[figure.name], figure.unit) for figure in further)
+
+
+def _cells_of(row: Row, known: Collection[str]) -> Iterator[str]:
     ours = row["on"] == "dla"
     yield row["layer"]
     yield f"dla {row['region']}" if ours else "cpu"
     yield row["kind"]
     yield f"{row['cycles']:,}" if ours else f"~{row['cycles']:,}"
-    if priced:
+    if "energy_pj" in known:
         yield "" if row["energy_pj"] is None else f"~{row['energy_pj'] / MICROJOULE:,.3f}"
     yield f"{row['macs']:,}"
-    yield f"{row['utilization']:.1%}" if ours and row["macs"] else ""
-    yield f"{row['dram_read_bytes'] + row['dram_write_bytes']:,}" if ours else ""
-    yield str(row["tiles"]) if ours else ""
-    yield from (format_figure(row[figure.name], figure.unit) for figure in _FURTHER)
+    if "utilization" in known:
+        yield f"{row['utilization']:.1%}" if ours and row["macs"] else ""
+    if "dram_read_bytes" in known:
+        yield f"{row['dram_read_bytes'] + row['dram_write_bytes']:,}" if ours else ""
+    if "tiles" in known:
+        yield str(row["tiles"]) if ours else ""
 
 
 def kind_table(report: RunReport | Figures) -> ReportTable:
@@ -269,9 +297,10 @@ def kind_table(report: RunReport | Figures) -> ReportTable:
 def unit_table(report: RunReport | Figures) -> ReportTable:
     """Return a table of the cycles of every unit by cause."""
     table = plain_table(("cycles by cause", "left"), *((unit, "right") for unit in report.units))
-    for cause in report.units["EX"]:
-        if any(unit[cause] for unit in report.units.values()):
-            table.add_row(cause, *(f"{unit[cause]:,}" for unit in report.units.values()))
+    for cause in dict.fromkeys(cause for unit in report.units.values() for cause in unit):
+        cycles = [unit.get(cause, 0) for unit in report.units.values()]
+        if any(cycles):
+            table.add_row(cause, *(f"{one:,}" for one in cycles))
     return table
 
 
@@ -293,13 +322,13 @@ def _cycle_lines(report: RunReport) -> Iterator[tuple[str, str]]:
         if totals.lower_bound_cycles
         else ""
     )
-    milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
+    milliseconds = totals.cycles / report.clock_hz * 1e3
     yield (
         "cycles",
-        f"{totals.cycles:,}{bound}, {milliseconds:.4g} ms at {report.timing['clock_hz'] / 1e6:g} "
-        "MHz",
+        f"{totals.cycles:,}{bound}, {milliseconds:.4g} ms at {report.clock_hz / 1e6:g} MHz",
     )
-    yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"
+    if totals.lower_bound_cycles is not None:
+        yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"
     if totals.roofline_cycles:
         ratio = totals.cycles / totals.roofline_cycles
         yield (
@@ -318,7 +347,7 @@ def _check_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "hardware", _hardware_line(report.hardware)
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
-    yield "model", _fidelity_line(report.fidelity)
+    yield "model", fidelity_line(report.fidelity)
     if report.fidelity is not None and report.fidelity.opened:
         yield "batch", batch_line(report.fidelity)
     if report.fidelity is not None and report.fidelity.file is not None:
@@ -335,24 +364,13 @@ def _check_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
 def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     """Yield name and text of every line about the whole run."""
     totals = report.totals
-    made = report.compile
+    if report.machine is not None:
+        yield "machine", report.machine.message()
     yield from _cycle_lines(report)
-    yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
-    yield from _traffic_lines(report)
-    yield "SRAM", f"addresses up to {totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,}"
-    for figure, value in values_of(totals):
-        if figure.name not in _TOLD and value is not None:
-            yield figure.words, describe_figure(figure, value)
-    yield (
-        "program",
-        (
-            f"{made.regions} region{'s' * (made.regions != 1)}, {made.words:,} words: "
-            f"{totals.instructions:,} instructions, {made.sets:,} register writes "
-            f"({made.sets_elided:,} saved)"
-        ),
-    )
-    if made.groups:
-        yield "groups", groups_line(made.groups)
+    used = "" if totals.utilization is None else f", utilisation {totals.utilization:.1%}"
+    yield "MACs", f"{totals.macs:,}{used}"
+    if report.compile is not None:
+        yield from _program_lines(report, report.compile)
     if report.host.nodes:
         yield (
             "CPU",
@@ -377,16 +395,36 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield from cost_lines(report.cost)
 
 
-def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
+def _program_lines(report: RunReport, made: Compilation) -> Iterator[tuple[str, str]]:
+    """Yield the lines about memory and programs, which described machines lack."""
+    totals = report.totals
+    yield from _traffic_lines(report, made)
+    yield "SRAM", f"addresses up to {totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,}"
+    for figure, value in values_of(totals):
+        if figure.name not in _TOLD and value is not None:
+            yield figure.words, describe_figure(figure, value)
+    yield (
+        "program",
+        (
+            f"{made.regions} region{'s' * (made.regions != 1)}, {made.words:,} words: "
+            f"{totals.instructions:,} instructions, {made.sets:,} register writes "
+            f"({made.sets_elided:,} saved)"
+        ),
+    )
+    if made.groups:
+        yield "groups", groups_line(made.groups)
+
+
+def _traffic_lines(report: RunReport, made: Compilation) -> Iterator[tuple[str, str]]:
     """Yield lines with the bytes moved from and to each memory behind the bus."""
     totals = report.totals
     main = "DRAM"
     if report.memory_mode in SRAM_MODES:
         main = "system SRAM"
-    read = totals.dram_read_bytes - totals.flash_read_bytes
+    read = (totals.dram_read_bytes or 0) - (totals.flash_read_bytes or 0)
     yield main, f"{read:,} bytes read, {totals.dram_write_bytes:,} written"
     if report.timing.get("flash_bytes"):
-        words = COMMAND_WORD_BYTES * report.compile.words
+        words = COMMAND_WORD_BYTES * made.words
         yield (
             "flash",
             f"{totals.flash_read_bytes:,} bytes of constants read, {words:,} of command words",
@@ -475,52 +513,6 @@ def _outputs_line(outputs: OutputsCheck) -> str:
     )
 
 
-def _fidelity_line(found: Fidelity | None) -> str:
-    if found is None:
-        return "not compared with the model of the file"
-    compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
-    without = f", without {', '.join(found.left_out)}" if found.left_out else ""
-    if found.integer == 0 and not found.tensors:
-        return f"as in the file{without}"
-    if found.integer is not None:
-        other = f"; ONNX Runtime fuses it differently, by up to {found.integer:.0e} of the range"
-        parts = "its quantised parts " * bool(found.noise)
-        exact = ", to the bit" * (not found.integer)
-        text = f"{parts}equal to the file{exact} ({compared}){without}"
-        noise = found.describe_noise("float parts in int8 to the file")
-        return text + other * bool(found.integer) + noise
-    text = f"as in the file ({compared}, largest difference {found.difference:.0e} of the range)"
-    if found.widened:
-        text += ", in float32 for half precision"
-    if found.made_static:
-        text += f", {found.made_static} dynamic quantisations made static on the samples"
-    return text + without + found.describe_noise("int8 to float")
-
-
-def batch_line(found: Fidelity) -> str:
-    """Name the inputs whose open first dimension became 1."""
-    names = ", ".join(f"'{name}'" for name in found.opened)
-    return f"1, because the first dimension of {names} is open; --shape sets another"
-
-
-def calibration_line(found: Calibration) -> str:
-    """Describe the calibration samples of a float model, and its agreement with int8.
-
-    The agreement is how often int8 and float give the same class.
-    """
-    if not found.samples:
-        return f"the file quantises every part of the model; {found.origin} not used"
-    inputs = f"{found.samples} input{'s' * (found.samples != 1)}"
-    text = f"quantised on {inputs} of random numbers" if found.random else f"quantised on {inputs}"
-    text += f" of {found.origin}" if found.origin else ""
-    if found.given is not None and found.added is not None:
-        text = f"{found.given} as the file quantises them; {found.added} added, {text}"
-    agreement = ", ".join(
-        f"{share:.1%} ({name})" for name, share in list(found.agreement.items())[:4]
-    )
-    return f"{text}; int8 and float have the same top-1 in {agreement}" if agreement else text
-
-
 def _accuracy_line(report: RunReport) -> str:
     accuracy = report.accuracy
     assert accuracy is not None
@@ -542,17 +534,22 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
     totals: Counter[str] = Counter()
     for layer in layers:
         totals.update(layer.breakdown)
-    shown = [part for part in PARTS if totals[part]]
+    shown = [part for part in {**dict.fromkeys(PARTS), **totals} if totals[part]]
     if not shown:
         return None
+    ranked = list({**dict.fromkeys(PARTS), **totals})
     table = plain_table(
         ("layer", "fold"),
         ("cycles", "right"),
-        *((HEADINGS[part], "right", 1 + PARTS.index(part)) for part in shown),
+        *(
+            (HEADINGS.get(part, part), "right", rank)
+            for rank, part in enumerate(ranked, 1)
+            if part in shown
+        ),
     )
     for layer in layers:
         # Empty cells instead of zeros make the layer's waits easy to see.
-        parts = (f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown)
+        parts = (f"{one:,}" if (one := layer.breakdown.get(part)) else "" for part in shown)
         table.add_row(layer.name, f"{layer.cycles:,}", *parts)
     table.add_section()
     cycles = sum(layer.cycles for layer in layers)
@@ -561,7 +558,7 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
     return table
 
 
-_SUMMED_UP = ("cycles", "MACs", "check", "batch", "hardware", "warning")
+_SUMMED_UP = ("machine", "cycles", "MACs", "check", "batch", "hardware", "warning")
 
 
 def summary_lines(report: RunReport) -> Iterator[str]:

@@ -41,6 +41,8 @@ from byoc.host.sessions import (
     oracle_text,
 )
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
+from byoc.package.interface import Interface
+from byoc.package.package import Package
 from byoc.partitioning.partition import OTHER_ROUNDING
 from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.report.checks import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
@@ -315,8 +317,16 @@ def find_warnings(
     network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
 ) -> tuple[Suspicion, ...]:
     """Return warnings, with figures, about results that are bit-exact but suspicious."""
-    graph = network.package.graph
-    fidelity = network.package.fidelity
+    found = find_value_warnings(network.package, network.interface, inputs, run)
+    return (*found, *_check_cpu_nodes(network))
+
+
+def find_value_warnings(
+    package: Package, interface: Interface, inputs: Tensors, run: NetworkRun[Any]
+) -> tuple[Suspicion, ...]:
+    """Return warnings about the quantisation of a network, and about inputs and outputs."""
+    graph = package.graph
+    fidelity = package.fidelity
     found: list[Suspicion] = []
     if fidelity is not None and fidelity.calibration is not None and fidelity.calibration.random:
         figures = {"samples": float(fidelity.calibration.samples)}
@@ -340,7 +350,7 @@ def find_warnings(
         given = inputs.get(node.inputs[0]) if node.op_type == QUANTIZE and node.inputs else None
         if given is not None and given.dtype == np.float32:  # integers cannot be outside the range
             found += _check_range(node.inputs[0], given, graph.values[node.outputs[0]])
-    for name, output in network.interface.real(run.outputs).items():
+    for name, output in interface.real(run.outputs).items():
         found += _same_everywhere(name, output)
         maker = graph.producers.get(name)
         stored = (
@@ -350,7 +360,7 @@ def find_warnings(
         )
         if stored in run.values:
             found += _check_saturation(name, run.values[stored], graph.values[stored])
-    return (*found, *_check_cpu_nodes(network))
+    return tuple(found)
 
 
 def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:

@@ -288,6 +288,21 @@ class Compiling(Given, MachineChoice):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class AnyMachine(Compiling):
+    """Arguments that choose a network, and one of our machines or a described machine."""
+
+    machine: str | None = field(
+        default=None,
+        metadata=_machine(
+            "--machine",
+            "Use this machine: a preset, or a machine that a description declares (dla presets).",
+            metavar="NAME|FILE.py",
+            completion="machines",
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Inferring:
     """Arguments of an inference: its inputs, and the runtime of the nodes on the CPU."""
 
@@ -346,7 +361,7 @@ class ProgramRequest(Inferring, MachineChoice):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RunRequest(Inferring, Compiling):
+class RunRequest(Inferring, AnyMachine):
     """Request of ``dla run`` and ``dla.run``."""
 
     steps: int | None = field(

@@ -32,6 +32,7 @@ from experiments.running.check import (
     measure_accuracy,
 )
 from experiments.running.declared import command_of
+from experiments.running.described import run_described, settle_machine
 from experiments.running.door import door
 from experiments.running.given import Given, Host, MachineChoice, RunKeywords, RunRequest
 from experiments.running.in_memory import ComparedExecutor, Feeds, InputBatch
@@ -62,6 +63,7 @@ def run_requested(wanted: RunRequest) -> Result:
     - ``model``: a built-in name, an .onnx, .tflite or .dla file, an ONNX model, the result of
       ``torch.export.export`` or ``torch.onnx.export``, or a package.
     - ``preset``: name or TOML file of a machine; ``isa`` replaces its instruction set.
+    - ``machine``: name of a preset or of a described machine, or the file of a description.
     - ``settings``: changes of its keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as
       ``"pe.oc=64"``).
     - ``memory_mode``: memory of constants and activations (``"dram"``, ``"flash"``, ``"sram"``).
@@ -92,6 +94,12 @@ def run_requested(wanted: RunRequest) -> Result:
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid
     input. Equal arguments give equal reports.
     """
+    wanted, described = settle_machine(wanted)
+    return _run_simulated(wanted) if described is None else run_described(wanted, described)
+
+
+def _run_simulated(wanted: RunRequest) -> Result:
+    """Return the report and the outputs of a run on one of our machines."""
     options, progress = wanted.options, wanted.progress
     _check_steps(wanted)
     hardware = hardware_of(wanted)

@@ -19,6 +19,7 @@ from experiments.report.tables import (
     LAYER_COLUMNS,
     LAYER_FIGURES,
     layer_rows,
+    list_layer_columns,
     placement_rows,
     report_tables,
     summary_lines,
@@ -96,9 +97,13 @@ class Result(Shown):
         """
         known = [figure for figure in LAYER_FIGURES if figure.name not in HOST_FIGURES]
         whole = ["region", *(figure.name for figure in known if figure.kind is int), *PARTS]
-        table = data_frame(layer_rows(self.report), LAYER_COLUMNS, whole)
+        columns = list_layer_columns(self.report)
+        parts = [name for name in columns if name not in LAYER_COLUMNS]
+        whole = [name for name in whole if name in columns] + parts
+        table = data_frame(layer_rows(self.report), columns, whole)
         # a column without values has no float type
-        return table.astype({figure.name: "float64" for figure in known if figure.kind is float})
+        real = {one.name: "float64" for one in known if one.kind is float and one.name in columns}
+        return table.astype(real)
 
     @property
     def stalls(self) -> pandas.DataFrame:

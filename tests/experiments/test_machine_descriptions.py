@@ -74,6 +74,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "empty pattern": ({"operations": _operation(patterns=((),))}, "product has an empty pattern"),
     "no cycles": ({"operations": _operation(cycles=None)}, "of kind 'closed form' gives cycles"),
     "tasks in closed form": ({"operations": _operation(tasks=_count)}, "'closed form' gives cyc"),
+    "simulate in closed form": ({"simulate": _count}, "simulate is given and kind is 'closed f"),
     "preset without a preset": ({"kind": "preset"}, "kind is 'preset' and preset is empty"),
 }
 
@@ -100,7 +101,7 @@ FILES: dict[str, tuple[Callable[[str], str], str]] = {
     "no machine": (_edit("MACHINE =", "OTHER ="), "no MACHINE; assign one MachineDescription"),
     "two machines": (_edit("MACHINE =", "MACHINE = 1,"), "a MACHINE of type tuple; assign one"),
     "name taken": (_edit("systolic-array", "balanced-64"), "'balanced-64' has the name of a mach"),
-    "bad record": (_edit('"closed form"', '"event-driven"'), "'event-driven' gives tasks and noth"),
+    "bad record": (_edit('"closed form"', '"event-driven"'), "'event-driven' and simulate is emp"),
 }
 
 

@@ -1,0 +1,386 @@
+"""Evaluation of a network on a described machine: layers, placement and cycles.
+
+Takes the integer graph of a package, a description and its parameters. Operations match chains of
+nodes in graph order, the longest chain first. Nodes that match nothing, or break a limit, run on
+the CPU with the reason. Matching and shapes are prepared once for any number of parameters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from byoc.emission.region import Region
+from byoc.graph import Graph, Node
+from byoc.host.sessions import estimate_cycles
+from byoc.operators.registry import Annotation
+from byoc.operators.rules import make_unknown_operator
+from byoc.partitioning.forcing import FORCED
+from byoc.partitioning.partition import HostPart, Partition, Placement, boundary, merge, readers
+from experiments.machines.description import (
+    CyclePart,
+    LayerWork,
+    MachineDescription,
+    MachineOperation,
+    MachineParameters,
+    UnitTask,
+    check_unit,
+)
+from experiments.machines.work import describe_work
+from isa.errors import InputError
+
+AFTER_NETWORK = "after the network"
+"""Name of the layer with the cycles that a run takes once."""
+NO_OPERATION = "operation"
+"""Rule of nodes that no operation of the machine matches."""
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedOperation:
+    """Operation that may run a layer, if its limits hold."""
+
+    operation: MachineOperation
+    work: LayerWork
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedLayer:
+    """Layer of a network on a machine: its operation, its cycles and their parts.
+
+    ``parts`` are the cycles that count, by part, and add up to ``cycles``. They are empty for
+    event-driven machines. ``work`` is None for the cycles that a run takes once.
+    """
+
+    name: str
+    operation: str
+    cycles: int
+    parts: Mapping[str, int] = field(default_factory=dict)
+    work: LayerWork | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Cycles of a network on a machine with certain parameters.
+
+    Attributes:
+        machine: the machine.
+        parameters: its parameters.
+        layers: layers in order of execution.
+        cycles: total cycles of the machine, which are the sum over the layers.
+        host_cycles: estimated cycles of the nodes on the CPU.
+        refused: for the nodes on the CPU, the reason and the name of the broken rule.
+        units: cycles of each unit by cause, for event-driven machines.
+    """
+
+    machine: MachineDescription
+    parameters: MachineParameters
+    layers: tuple[EvaluatedLayer, ...]
+    cycles: int
+    host_cycles: int
+    refused: Mapping[str, tuple[str, str]]
+    units: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def milliseconds(self) -> float:
+        """Time of the machine's cycles in milliseconds."""
+        return 1e3 * self.cycles / float(getattr(self.parameters, self.machine.clock))
+
+
+class Evaluator:
+    """Evaluator of one network on one machine for any parameters."""
+
+    def __init__(
+        self, graph: Graph, annotations: Sequence[Annotation], machine: MachineDescription
+    ) -> None:
+        self._graph = graph
+        self._machine = machine
+        self._reasons = {
+            node.name: (one.reason, one.rule)
+            for node, one in zip(graph.nodes, annotations, strict=True)
+            if one.reason is not None
+        }
+        self._host = dict[str, int]()
+        self._candidates = [tuple(self._find_candidates(node)) for node in graph.nodes]
+
+    def evaluate(self, parameters: MachineParameters) -> Evaluation:
+        """Return layers and cycles of the network with certain parameters.
+
+        Raises:
+            InputError: a limit or a formula fails, or its result is not valid.
+        """
+        chosen, refused = self._choose(parameters)
+        ordered = self._order(chosen)
+        host = sum(self._estimate_host(name) for name in refused)
+        if self._machine.kind == "event-driven":
+            layers, units = self._simulate(ordered, parameters)
+        else:
+            layers = [self._count(one, parameters) for one in ordered]
+            units = {}
+        once = self._machine.after_network
+        if once is not None and layers:
+            where = "after_network"
+            parts = check_parts(self._machine, where, _call(self._machine, where, once, parameters))
+            layers.append(_make_layer(self._machine, AFTER_NETWORK, AFTER_NETWORK, parts))
+        total = sum(layer.cycles for layer in layers)
+        return Evaluation(self._machine, parameters, tuple(layers), total, host, refused, units)
+
+    def _find_candidates(self, node: Node) -> Iterator[MatchedOperation]:
+        """Yield what may run a layer that begins with ``node``, longest chain first."""
+        found = [
+            (operation, chain)
+            for operation in self._machine.operations
+            for pattern in operation.patterns
+            if (chain := self._match(node, pattern)) is not None
+        ]
+        for operation, chain in sorted(found, key=lambda one: -len(one[1])):
+            yield MatchedOperation(operation, describe_work(self._graph, chain))
+
+    def _match(self, node: Node, pattern: tuple[str, ...]) -> tuple[Node, ...] | None:
+        """Return the chain of nodes from ``node`` that a pattern matches, or None."""
+        chain: list[Node] = []
+        following: Node | None = node
+        for op_type in pattern:
+            if following is None or following.op_type != op_type or not following.integer:
+                return None
+            chain.append(following)
+            following = self._only_consumer(following)
+        return tuple(chain)
+
+    def _only_consumer(self, node: Node) -> Node | None:
+        """Return the node that alone reads the only output of ``node``, or None."""
+        found = self._graph.consumers.get(node.outputs[0], ())
+        alone = len(node.outputs) == 1 and node.outputs[0] not in self._graph.outputs
+        return found[0] if alone and len(found) == 1 else None
+
+    def _choose(
+        self, parameters: MachineParameters
+    ) -> tuple[list[MatchedOperation], dict[str, tuple[str, str]]]:
+        """Return the operations that run, and the reasons of the nodes on the CPU."""
+        chosen: list[MatchedOperation] = []
+        covered = set[str]()
+        refused = dict[str, tuple[str, str]]()
+        for node, candidates in zip(self._graph.nodes, self._candidates, strict=True):
+            if node.name in covered:
+                continue
+            if self._reasons.get(node.name, ("", ""))[1] == FORCED:
+                refused[node.name] = self._reasons[node.name]
+                continue
+            reason = self._explain(node)
+            for one in candidates:
+                names = {member.name for member in one.work.nodes}
+                if names & covered:
+                    continue
+                broken = self._find_broken_limit(one, parameters)
+                if broken is None:
+                    chosen.append(one)
+                    covered |= names
+                    break
+                reason = broken
+            else:
+                refused[node.name] = reason
+        return chosen, refused
+
+    def _explain(self, node: Node) -> tuple[str, str]:
+        """Return reason and rule of a node that no operation matches."""
+        if not node.integer:
+            unknown = make_unknown_operator(node)
+            return self._reasons.get(node.name, (str(unknown), unknown.rule))
+        chains = [
+            pattern
+            for operation in self._machine.operations
+            for pattern in operation.patterns
+            if node.op_type in pattern
+        ]
+        if chains:
+            known = " or ".join(dict.fromkeys(", ".join(pattern) for pattern in chains))
+            return f"{self._machine.name} runs {node.op_type} only in: {known}", NO_OPERATION
+        return f"{self._machine.name} has no operation for {node.op_type}", NO_OPERATION
+
+    def _find_broken_limit(
+        self, one: MatchedOperation, parameters: MachineParameters
+    ) -> tuple[str, str] | None:
+        for limit in one.operation.limits:
+            where = f"limit {limit.name} of operation {one.operation.name}"
+            reason = _call(self._machine, where, limit.check, one.work, parameters)
+            if reason is not None:
+                return str(reason), limit.name
+        return None
+
+    def _order(self, chosen: Sequence[MatchedOperation]) -> list[MatchedOperation]:
+        """Return the layers in the order of their last nodes, in which they can run."""
+        place = {node.name: number for number, node in enumerate(self._graph.nodes)}
+        return sorted(chosen, key=lambda one: place[one.work.nodes[-1].name])
+
+    def _estimate_host(self, name: str) -> int:
+        if name not in self._host:
+            node = next(node for node in self._graph.nodes if node.name == name)
+            self._host[name] = estimate_cycles(self._graph, HostPart((node,), (), ()))
+        return self._host[name]
+
+    def _count(self, one: MatchedOperation, parameters: MachineParameters) -> EvaluatedLayer:
+        """Return a layer with its cycles in closed form."""
+        assert one.operation.cycles is not None
+        where = f"operation {one.operation.name}, layer {one.work.name}"
+        found = _call(self._machine, where, one.operation.cycles, one.work, parameters)
+        parts = check_parts(self._machine, where, found)
+        return _make_layer(self._machine, one.work.name, one.operation.name, parts, one.work)
+
+    def _simulate(
+        self, ordered: Sequence[MatchedOperation], parameters: MachineParameters
+    ) -> tuple[list[EvaluatedLayer], dict[str, dict[str, int]]]:
+        """Return the layers and unit accounts of an event-driven machine.
+
+        The cycles of a layer are those that it adds to the end of the run.
+        """
+        tasks: list[UnitTask] = []
+        bounds = []
+        for one in ordered:
+            tasks += self._list_tasks(one, parameters, len(tasks))
+            bounds.append(len(tasks))
+        assert self._machine.simulate is not None
+        times = _call(self._machine, "simulate", self._machine.simulate, tasks, parameters)
+        layers = []
+        begin = last = 0
+        for one, bound in zip(ordered, bounds, strict=True):
+            end = max((last, *times.end[begin:bound]))
+            layers.append(
+                EvaluatedLayer(one.work.name, one.operation.name, end - last, {}, one.work)
+            )
+            begin, last = bound, end
+        units = {
+            name: {"busy": account.busy, **account.waiting} for name, account in times.units.items()
+        }
+        return layers, units
+
+    def _list_tasks(
+        self, one: MatchedOperation, parameters: MachineParameters, first: int
+    ) -> Iterator[UnitTask]:
+        """Yield a layer's tasks with indices of the whole run, in which ``first`` is the first."""
+        assert one.operation.tasks is not None
+        where = f"operation {one.operation.name}, layer {one.work.name}"
+        made = _call(
+            self._machine,
+            where,
+            lambda: [*one.operation.tasks(one.work, parameters)],  # type: ignore[misc]
+        )
+        for number, task in enumerate(made):
+            check_unit(self._machine, where, task.unit)
+            for name in ("cycles", "bytes"):
+                check_count(self._machine, f"{where}: {name} of task {number}", getattr(task, name))
+            late = [need for need in task.needs if need >= number]
+            if late:
+                raise self._machine.fault(
+                    f"{where}: task {number} needs task {late[0]}, which is not before it; "
+                    "needs must not be cyclic"
+                )
+            needs = tuple(first + need for need in task.needs if first + need >= 0)
+            yield replace(task, needs=needs, layer=one.work.name)
+
+
+def _call(
+    machine: MachineDescription, where: str, function: Callable[..., Found], *given: Any
+) -> Found:
+    """Call a function of a description; raise InputError that names it if it fails."""
+    try:
+        return function(*given)
+    except InputError as error:
+        raise machine.fault(f"{where}: {error}") from error
+    except Exception as error:  # any exception of the description: the message names the place
+        reason = (str(error).splitlines() or [""])[0]
+        raise machine.fault(
+            f"{where}: {type(error).__name__}: {reason}; correct the description"
+        ) from error
+
+
+def check_count(machine: MachineDescription, where: str, value: object) -> None:
+    """Raise InputError if the number of a formula is not a whole number of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise machine.fault(f"{where} is {value!r}; round it to an integer")
+    if value < 0:
+        raise machine.fault(f"{where} is {value}; it must be 0 or more")
+
+
+def check_parts(
+    machine: MachineDescription, where: str, parts: Iterable[CyclePart]
+) -> tuple[CyclePart, ...]:
+    """Return the parts of a formula; raise InputError for a wrong unit or number."""
+    found = tuple(parts)
+    for part in found:
+        if not isinstance(part, CyclePart):
+            raise machine.fault(f"{where} returns {part!r:.40}; return a list of CyclePart")
+        check_unit(machine, where, part.unit)
+        check_count(machine, f"{where}: part '{part.name}'", part.cycles)
+    return found
+
+
+def count_parts(machine: MachineDescription, parts: Sequence[CyclePart]) -> dict[str, int]:
+    """Return the cycles that count, by part: of units that overlap, those of the longest."""
+    by_unit = Counter[str]()
+    for part in parts:
+        by_unit[part.unit] += part.cycles
+    hidden = set[str]()
+    for group in machine.overlaps:
+        longest = max(group, key=lambda unit: by_unit[unit])
+        hidden |= {unit for unit in group if unit != longest}
+    counted = Counter[str]()
+    for part in parts:
+        if part.unit not in hidden:
+            counted[part.name] += part.cycles
+    return dict(counted)
+
+
+def _make_layer(
+    machine: MachineDescription,
+    name: str,
+    operation: str,
+    parts: Sequence[CyclePart],
+    work: LayerWork | None = None,
+) -> EvaluatedLayer:
+    counted = count_parts(machine, parts)
+    return EvaluatedLayer(name, operation, sum(counted.values()), counted, work)
+
+
+def partition_evaluated(graph: Graph, found: Evaluation) -> Partition:
+    """Return parts and placement of an evaluated network; a layer stays in one region."""
+    layers = [layer.work for layer in found.layers if layer.work is not None]
+    ends = {work.nodes[-1].name: work for work in layers}
+    inside = {node.name for work in layers for node in work.nodes}
+    merged = [
+        _join_nodes(ends[node.name]) if node.name in ends else node
+        for node in graph.nodes
+        if node.name in ends or node.name not in inside
+    ]
+    members = {work.nodes[-1].name: work.nodes for work in layers}
+    read_by = readers(graph)
+    parts: list[Region | HostPart] = []
+    regions: dict[str, int] = {}
+    for group in merge(merged, ends):
+        nodes = tuple(one for node in group.nodes for one in members.get(node.name, (node,)))
+        ports = boundary(graph, nodes, read_by)
+        if group.accelerated:
+            index = len({*regions.values()})
+            regions |= {node.name: index for node in nodes}
+            parts.append(Region(index, f"region{index}", nodes, *ports, ()))
+        else:
+            parts.append(HostPart(nodes, *ports))
+    placement = tuple(_place_node(node, regions, found.refused) for node in graph.nodes)
+    return Partition(graph, tuple(parts), placement)
+
+
+def _join_nodes(work: LayerWork) -> Node:
+    """Return a node that stands for a whole layer, under the name of its last node."""
+    made = {name for node in work.nodes for name in node.outputs}
+    inputs = tuple(name for node in work.nodes for name in node.inputs if name not in made)
+    return replace(work.nodes[-1], inputs=inputs)
+
+
+def _place_node(
+    node: Node, regions: Mapping[str, int], refused: Mapping[str, tuple[str, str]]
+) -> Placement:
+    region = regions.get(node.name)
+    on: Literal["dla", "cpu"] = "cpu" if region is None else "dla"
+    reason, rule = refused.get(node.name, (None, None))
+    return Placement(node.name, node.op_type, on, region, reason, node.onnx_nodes, rule)

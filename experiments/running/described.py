@@ -1,0 +1,145 @@
+"""A run on a machine that a description declares: cycles by formulas, values by the model.
+
+The runtime of the model's format computes the values, because nothing simulates such a machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from byoc.compiler import refuse_fallback
+from byoc.host.runtime import NetworkRun, Tensors
+from byoc.host.sessions import opener
+from byoc.options import DEFAULTS
+from byoc.package.interface import Interface, connect
+from byoc.partitioning.partition import Partition
+from dla_sim.presets import DEFAULT_PRESET, preset_names
+from experiments.machines.description import MachineDescription
+from experiments.machines.discovery import find_machine
+from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
+from experiments.machines.parameters import apply_parameters
+from experiments.machines.report import assemble_described
+from experiments.models import MODELS
+from experiments.report.assemble import port_entries
+from experiments.report.checks import Check, Suspicion
+from experiments.running.check import find_value_warnings
+from experiments.running.declared import command_of, list_declared
+from experiments.running.given import AnyMachine, RunRequest
+from experiments.running.network import Network, load, network_batch
+from experiments.running.result import Result
+from isa.errors import InputError
+
+NOT_SIMULATED = "values: integer model, not simulated; 0 elements compared"
+OWN_ARITHMETIC = "values: the machine's own arithmetic, not simulated; 0 elements compared"
+REFUSED = ("isa", "memory_mode", "steps", "step_ms", "accuracy", "timeline", "cost", "engine")
+"""Options that need our own machine."""
+Request = TypeVar("Request", bound=AnyMachine)
+
+
+@dataclass(frozen=True, eq=False)
+class DescribedNetwork:
+    """A network on a described machine: its interface, its evaluation and its partition."""
+
+    network: Network
+    interface: Interface
+    found: Evaluation
+    partition: Partition
+
+
+def settle_machine(wanted: Request) -> tuple[Request, MachineDescription | None]:
+    """Return the request and the described machine that it names, or None for one of ours.
+
+    A preset that ``--machine`` names becomes the request's preset.
+
+    Raises:
+        InputError: the machine is unknown, or an option does not apply to it.
+    """
+    name = wanted.machine
+    if name is None:
+        return wanted, None
+    if str(wanted.preset) != DEFAULT_PRESET:
+        raise InputError(
+            f"--preset {wanted.preset} and --machine {name} both choose the machine; give one"
+        )
+    if name in preset_names() or name.endswith(".toml"):
+        return replace(wanted, preset=name, machine=None), None
+    machine = find_machine(name)
+    if machine.kind == "preset":
+        return replace(wanted, preset=machine.preset, machine=None), None
+    for field, one in list_declared(wanted).items():
+        if field in REFUSED and getattr(wanted, field) is not None:
+            raise InputError(
+                f"{one.word.split()[0]} needs the simulator, and machine {machine.name} has "
+                f"formulas; leave {one.word.split()[0]} out"
+            )
+    plain = replace(wanted.options, integer_io=DEFAULTS.integer_io, strict=DEFAULTS.strict)
+    if plain != DEFAULTS:
+        raise InputError(
+            f"{' '.join(plain.words)} is for our compiler, and machine {machine.name} has "
+            "formulas; leave it out"
+        )
+    return wanted, machine
+
+
+def evaluate_requested(wanted: AnyMachine, machine: MachineDescription) -> DescribedNetwork:
+    """Load a network and evaluate it on a described machine with the request's settings."""
+    parameters = apply_parameters(machine, wanted.settings)
+    network = load(wanted)
+    interface = connect(network.package, wanted.options)
+    found = Evaluator(interface.graph, interface.annotations, machine).evaluate(parameters)
+    partition = partition_evaluated(interface.graph, found)
+    if wanted.options.strict:
+        refuse_fallback(partition)
+    return DescribedNetwork(network, interface, found, partition)
+
+
+def run_described(wanted: RunRequest, machine: MachineDescription) -> Result:
+    """Return the report and the outputs of a run on a described machine."""
+    done = evaluate_requested(wanted, machine)
+    network = done.network
+    batch = network_batch(network, wanted.inputs, wanted.seed, wanted.options)
+    runs = [compute_values(done, feeds, wanted) for feeds in batch.feeds]
+    warnings: dict[tuple[str, str], Suspicion] = {}
+    for feeds, run in zip(batch.feeds, runs, strict=True):
+        for one in find_value_warnings(network.package, done.interface, feeds, run):
+            warnings.setdefault((one.kind, one.tensor), one)
+    oracle = NOT_SIMULATED if machine.arithmetic is None else OWN_ARITHMETIC
+    counts = {"tensors": 0, "elements": 0, "mismatches": 0, "max_abs_diff": 0}
+    builtin = MODELS.get(wanted.model) if isinstance(wanted.model, str) else None
+    report = assemble_described(
+        done.found,
+        done.partition,
+        network.package,
+        wanted.options,
+        batch.join_results(batch.feeds),
+        {
+            "seed": wanted.seed,
+            "weights": builtin and ("trained" if builtin.trained else "random"),
+            "command": command_of("run", wanted),
+            "model": network.name,
+            "interface": port_entries(done.interface),
+            "check": Check(oracle=oracle, **counts),
+            "warnings": tuple(warnings.values()),
+        },
+    )
+    return Result(report, batch.join_results([run.outputs for run in runs]), network.package)
+
+
+def compute_values(done: DescribedNetwork, feeds: Tensors, wanted: RunRequest) -> NetworkRun[None]:
+    """Return the outputs of one inference: of the machine's own arithmetic, or of the model."""
+    graph, interface = done.interface.graph, done.interface
+    values = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
+    own = done.found.machine.arithmetic
+    if own is not None:
+        values |= own(graph, values)
+    else:
+        constants = {
+            name: value.constant
+            for name in graph.outputs
+            if (value := graph.values[name]).constant is not None
+        }
+        names = [name for name in graph.outputs if name not in constants]
+        opened = opener(done.network.package.model, graph, wanted.host)
+        values |= {**constants, **opened(graph.inputs, names).run(values)}
+    return NetworkRun(interface.restore_arrays(values), values, {})

@@ -1,0 +1,187 @@
+"""Commands on a machine that a stranger's file describes: run, partition, presets and report."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dla as package
+from experiments.machines import discovery
+from experiments.report.schema import report_json
+from experiments.report.store import load_report
+from tests.experiments.command_line import dla
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "systolic_array.py"
+ABSENT = {"arch", "timing", "bus", "memory_mode", "schedule", "kinds", "ex_cycles", "compile"}
+
+
+def _run(tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    place = tmp_path / f"run{len(list(tmp_path.glob('*.json')))}.json"
+    found = dla(capsys, "run", "digits-cnn", "--machine", EXAMPLE, "--json", place, *more)
+    assert (found.status, found.err) == (0, "")
+    content: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    return content
+
+
+def test_a_run_reports_what_the_machine_has_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _run(tmp_path, capsys)
+    assert not ABSENT & found.keys()
+    assert found["machine"]["name"] == "systolic-array"
+    assert found["totals"].keys() == {"cycles", "macs", "utilization"}
+    assert sum(layer["cycles"] for layer in found["layers"]) == found["totals"]["cycles"]
+    for layer in found["layers"]:
+        assert sum(layer["breakdown"].values()) == layer["cycles"]
+        assert not {"tiles", "stalls", "dram_read_bytes"} & layer.keys()
+    assert "transfer" not in {segment["on"] for segment in found["end_to_end"]["segments"]}
+    assert found["check"]["elements"] == 0
+    assert found["check"]["oracle"].startswith("values: integer model, not simulated")
+
+
+def test_a_saved_report_reads_back_as_it_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path, capsys)
+    text = (tmp_path / "run0.json").read_text(encoding="utf-8")
+    assert report_json(load_report(tmp_path / "run0.json")) == text
+
+
+def test_screen_and_tables_name_machine_and_check(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("--all", "--summary"):
+        found = dla(capsys, "run", "digits-cnn", "--machine", EXAMPLE, form, "--json", "-")
+        assert found.status == 0
+    shown = dla(capsys, "run", "digits-cnn", "--machine", EXAMPLE, "--json", "-", "--quiet")
+    assert json.loads(shown.out)["machine"]["kind"] == "closed form"
+
+
+def test_settings_change_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = _run(tmp_path, capsys)["totals"]["cycles"]
+    narrow = _run(tmp_path, capsys, "--set", "rows=4", "--set", "clock_hz=50MHz")
+    assert narrow["machine"]["parameters"]["rows"] == 4
+    assert narrow["machine"]["clock_hz"] == 50_000_000
+    assert narrow["totals"]["cycles"] > wide
+
+
+ERRORS = {
+    "unknown key": (("--set", "row=4"), "unknown setting 'row' of machine systolic-array; did you"),
+    "too small": (("--set", "rows=0"), "setting rows=0 of machine systolic-array: should be great"),
+    "no number": (("--set", "rows=many"), "setting rows=many of machine systolic-array: should be"),
+    "no value": (("--set", "rows"), "setting 'rows' is not of the form key=value"),
+    "isa": (("--isa", "v2"), "--isa needs the simulator, and machine systolic-array has formulas"),
+    "steps": (("--steps", "2"), "--steps needs the simulator"),
+    "schedule": (("--schedule", "seed"), "--schedule seed is for our compiler"),
+    "preset": (("--preset", "seed-i64"), "--preset seed-i64 and --machine "),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_bad_options_give_one_line(error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options, message = ERRORS[error]
+    found = dla(capsys, "run", "digits-cnn", "--machine", EXAMPLE, *options)
+    assert found.status == 2
+    assert message in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_a_bad_description_ends_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    path = tmp_path / "mine.py"
+    path.write_text(text.replace("* folds", "* -folds"), encoding="utf-8")
+    for command in ("run", "partition"):
+        found = dla(capsys, command, "digits-cnn", "--machine", path)
+        assert found.status == 2
+        assert found.err == (
+            "error: machine systolic-array: operation product, layer conv: part 'compute' is -110; "
+            "it must be 0 or more\n"
+        )
+
+
+def test_a_preset_is_a_machine_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--no-advice", "--set", "sram_bytes=64KiB", "--json")
+    one = dla(capsys, "run", "digits-cnn", "--machine", "seed-i64", *options, tmp_path / "a.json")
+    two = dla(capsys, "run", "digits-cnn", "--preset", "seed-i64", *options, tmp_path / "b.json")
+    assert one.status == two.status == 0
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    wrong = dla(capsys, "run", "digits-cnn", "--machine", "seed-i65")
+    assert wrong.err.startswith("error: unknown machine 'seed-i65'; did you mean seed-i64? choose")
+
+
+def test_outputs_are_those_of_the_integer_model(machine_of_seed: package.Result) -> None:
+    described = package.run("digits-cnn", machine=str(EXAMPLE))
+    for name, array in machine_of_seed.outputs.items():
+        np.testing.assert_array_equal(described.outputs[name], array)
+    assert described.layers["cycles"].sum() == (
+        described.report.totals.cycles + described.report.host.estimated_cycles
+    )
+
+
+@pytest.fixture
+def machine_of_seed() -> package.Result:
+    return package.run("digits-cnn", preset="seed-i64")
+
+
+def test_partition_says_why_nodes_run_on_the_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--machine", EXAMPLE, "--json", tmp_path / "p.json", "--csv", tmp_path / "p.csv")
+    found = dla(capsys, "partition", "digits-cnn", *options)
+    assert found.status == 0
+    assert "16 groups; the array sums over all channels" in found.out
+    assert "transfers" not in found.out
+    written = (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()
+    rows = {row["node"]: row for row in csv.DictReader(written)}
+    assert rows["depthwise"]["on"] == "cpu"
+    strict = dla(capsys, "partition", "digits-cnn", "--machine", EXAMPLE, "--strict")
+    assert strict.status == 2
+    assert "the first is Conv 'depthwise': 16 groups" in strict.err
+
+
+def test_presets_list_and_show_descriptions(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = dla(capsys, "presets", EXAMPLE)
+    assert shown.status == 0
+    told = " ".join(shown.out.split())
+    for text in ("closed form, not validated", "buffer_bytes", "MaxPool; AveragePool"):
+        assert text in told
+    monkeypatch.setattr(
+        discovery, "list_machines", lambda: {"mine": discovery.find_machine(str(EXAMPLE))}
+    )
+    listed = dla(capsys, "presets")
+    assert "systolic-array" in listed.out
+
+
+def test_report_shows_tables_page_and_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path, capsys)
+    _run(tmp_path, capsys, "--set", "rows=4")
+    one = dla(capsys, "report", tmp_path / "run0.json")
+    assert (one.status, one.err) == (0, "")
+    page = (tmp_path / "run0-report" / "run0.html").read_text(encoding="utf-8")
+    assert "Parameters of the machine" in page
+    assert "DRAM traffic" not in page
+    both = dla(capsys, "report", tmp_path / "run0.json", tmp_path / "run1.json")
+    assert (both.status, both.err) == (0, "")
+    assert "machine.rows  16  4" in both.out
+
+
+def test_our_machine_and_a_described_one_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path, capsys)
+    ours = tmp_path / "ours.json"
+    dla(capsys, "run", "digits-cnn", "--no-advice", "--json", ours)
+    found = dla(capsys, "report", ours, tmp_path / "run0.json")
+    assert (found.status, found.err) == (0, "")
+    assert "systolic-array" in found.out
+    several = dla(capsys, "report", ours, tmp_path / "run0.json", ours)
+    assert (several.status, several.err) == (0, "")

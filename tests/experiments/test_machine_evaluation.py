@@ -1,0 +1,210 @@
+"""Evaluation of networks on described machines: matching, limits, placement and cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byoc.package.package import Package
+from experiments.machines.description import (
+    CyclePart,
+    LayerWork,
+    MachineDescription,
+    MachineOperation,
+    UnitTask,
+)
+from experiments.machines.discovery import find_machine
+from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
+from experiments.running.given import Given
+from experiments.running.network import load
+from isa.errors import InputError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "systolic_array.py"
+
+
+@cache
+def _package(name: str) -> Package:
+    return load(Given(name, cache=False)).package
+
+
+@pytest.fixture(scope="module")
+def machine() -> MachineDescription:
+    return find_machine(str(EXAMPLE))
+
+
+def _evaluate(machine: MachineDescription, name: str = "digits-cnn", **keys: int) -> Evaluation:
+    package = _package(name)
+    evaluator = Evaluator(package.graph, package.annotations, machine)
+    return evaluator.evaluate(machine.parameters(**keys))
+
+
+def test_cycles_follow_the_formula_of_scale_sim(machine: MachineDescription) -> None:
+    """The first convolution: 9 products of 16 outputs at 64 positions fit the array once."""
+    found = _evaluate(machine)
+    by_name = {layer.name: layer for layer in found.layers}
+    assert by_name["conv"].cycles == 2 * 16 + 16 + 64 - 2
+    assert by_name["pointwise"].cycles == 2 * by_name["conv"].cycles  # 32 outputs
+    assert by_name["pool"].cycles == 32 * 8 * 8 // 16
+    assert found.cycles == sum(layer.cycles for layer in found.layers)
+    assert found.milliseconds == 1e3 * found.cycles / 200e6
+
+
+def test_of_units_that_overlap_the_longest_counts(machine: MachineDescription) -> None:
+    slow = {layer.name: layer for layer in _evaluate(machine, memory_bytes=1).layers}
+    assert slow["classifier"].parts == {"weights": 5120}
+    assert slow["conv"].parts == {"weights": 144}
+    assert slow["pool"].parts == {"compute": 128}
+    alone = replace(machine, overlaps=())
+    added = {layer.name: layer for layer in _evaluate(alone, memory_bytes=1).layers}
+    assert added["conv"].parts == {"compute": 110, "weights": 144}
+
+
+def test_a_broken_limit_sends_the_node_to_the_cpu(machine: MachineDescription) -> None:
+    found = _evaluate(machine)
+    reason, rule = found.refused["depthwise"]
+    assert (rule, reason) == ("one_group", "16 groups; the array sums over all channels")
+    assert found.refused["logits_DequantizeLinear"][1] == "boundary"
+    whole = partition_evaluated(_package("digits-cnn").graph, found)
+    places = {place.node: (place.on, place.region) for place in whole.placement}
+    assert places["conv"] == ("dla", 0)
+    assert places["depthwise"] == ("cpu", None)
+    assert {places[name] for name in ("pointwise", "pool", "classifier")} == {("dla", 1)}
+    small = _evaluate(machine, buffer_bytes=2048)
+    assert small.refused["pointwise"] == (
+        "activations of 3,072 bytes exceed the buffer of 2,048", "buffer"
+    )  # fmt: skip
+
+
+def test_the_longest_chain_wins_and_stays_in_one_region(machine: MachineDescription) -> None:
+    fused = replace(
+        machine.operations[0],
+        name="fused",
+        patterns=(("Conv", "Add"), ("Conv", "MaxPool", "Flatten")),
+        cycles=lambda work, parameters: [CyclePart("compute", "array", 1)],
+    )
+    both = replace(machine, operations=(*machine.operations, fused))
+    layers = {layer.name: layer for layer in _evaluate(both).layers}
+    assert layers["pointwise"].operation == "fused"
+    work = layers["pointwise"].work
+    assert work is not None
+    assert work.op_types == ("Conv", "MaxPool", "Flatten")
+    assert (work.inputs, work.output) == (((16, 8, 8),), (512,))
+    assert work.pool is not None
+    assert (work.pool.kernel, work.pool.output) == ((2, 2), (32, 4, 4))
+    sums = _evaluate(both, "resnet-8")
+    placed = partition_evaluated(_package("resnet-8").graph, sums)
+    regions = {place.node: place.region for place in placed.placement}
+    for layer in sums.layers:
+        if layer.work is not None:
+            assert len({regions[node.name] for node in layer.work.nodes}) == 1
+    assert {layer.work.op_types for layer in sums.layers if layer.operation == "fused"} == {
+        ("Conv", "Add")
+    }
+
+
+def test_an_operator_that_the_machine_lacks_says_so(machine: MachineDescription) -> None:
+    without = replace(machine, operations=machine.operations[:1])
+    found = _evaluate(without).refused
+    assert found["pool"] == ("systolic-array has no operation for MaxPool", "operation")
+    chain = replace(machine.operations[0], patterns=(("MaxPool", "Conv"),))
+    only = replace(machine, operations=(chain,))
+    assert (
+        _evaluate(only).refused["pool"][0] == "systolic-array runs MaxPool only in: MaxPool, Conv"
+    )
+
+
+def test_cycles_that_a_run_takes_once(machine: MachineDescription) -> None:
+    once = replace(machine, after_network=lambda keys: [CyclePart("start", "memory", 100)])
+    found = _evaluate(once)
+    assert found.layers[-1].name == "after the network"
+    assert found.cycles == _evaluate(machine).cycles + 100
+
+
+FORMULAS: dict[str, tuple[Any, str]] = {
+    "negative": ([CyclePart("compute", "array", -1)], "part 'compute' is -1; it must be 0 or more"),
+    "fraction": ([CyclePart("compute", "array", 1.5)], "part 'compute' is 1.5; round it"),  # type: ignore[arg-type]
+    "no unit": ([CyclePart("compute", "mac", 1)], "names the unit 'mac', which is not declared"),
+    "no part": ([7], "returns 7; return a list of CyclePart"),
+}
+
+
+@pytest.mark.parametrize("fault", FORMULAS)
+def test_a_bad_result_of_a_formula_gives_one_line(fault: str, machine: MachineDescription) -> None:
+    result, message = FORMULAS[fault]
+    bad = replace(machine.operations[0], cycles=lambda work, parameters: result)
+    with pytest.raises(InputError) as caught:
+        _evaluate(replace(machine, operations=(bad,)))
+    told = str(caught.value)
+    assert told.startswith("machine systolic-array: operation product, layer conv")
+    assert message in told
+
+
+def test_a_formula_that_fails_is_named(machine: MachineDescription) -> None:
+    bad = replace(machine.operations[0], cycles=lambda work, parameters: 1 // 0)
+    with pytest.raises(InputError, match=r"^machine systolic-array: operation product, layer conv: "
+                       r"ZeroDivisionError: .*; correct the description$"):  # fmt: skip
+        _evaluate(replace(machine, operations=(bad,)))
+
+
+@dataclass(frozen=True)
+class _Account:
+    busy: int
+    waiting: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Times:
+    end: tuple[int, ...]
+    units: dict[str, _Account]
+
+
+def _simulate(tasks: Sequence[UnitTask], parameters: object) -> _Times:
+    """Start each task when its unit is free and the tasks that it needs have ended."""
+    free = dict.fromkeys(("array", "memory"), 0)
+    ends: list[int] = []
+    for task in tasks:
+        start = max(free[task.unit], *(ends[need] for need in task.needs), 0)
+        ends.append(start + task.cycles)
+        free[task.unit] = ends[-1]
+    busy = {unit: sum(task.cycles for task in tasks if task.unit == unit) for unit in free}
+    units = {unit: _Account(busy[unit], {"idle": max(ends) - busy[unit]}) for unit in free}
+    return _Times(tuple(ends), units)
+
+
+def _tasks(work: LayerWork, parameters: object) -> list[UnitTask]:
+    return [UnitTask("memory", 10), UnitTask("array", 4, needs=(0, -1))]
+
+
+def _event_driven(machine: MachineDescription, tasks: Any = _tasks) -> MachineDescription:
+    operation = MachineOperation("product", (("Conv",), ("MatMul",)), (), tasks=tasks)
+    return replace(
+        machine, kind="event-driven", operations=(operation,), simulate=_simulate, overlaps=()
+    )
+
+
+def test_an_event_driven_layer_takes_the_cycles_that_it_adds(machine: MachineDescription) -> None:
+    """The memory loads while the array computes, so that a further layer adds 10 cycles."""
+    found = _evaluate(_event_driven(machine))
+    assert [layer.cycles for layer in found.layers] == [14, 10, 10, 10]
+    assert found.units["array"] == {"busy": 16, "idle": 28}
+
+
+TASKS: dict[str, tuple[list[UnitTask], str]] = {
+    "cyclic": ([UnitTask("array", 1, needs=(1,)), UnitTask("array", 1, needs=(0,))],
+               "task 0 needs task 1, which is not before it; needs must not be cyclic"),
+    "negative": ([UnitTask("array", -1)], "cycles of task 0 is -1"),
+    "unit": ([UnitTask("mac", 1)], "names the unit 'mac', which is not declared"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", TASKS)
+def test_bad_tasks_give_one_line(fault: str, machine: MachineDescription) -> None:
+    tasks, message = TASKS[fault]
+    with pytest.raises(InputError) as caught:
+        _evaluate(_event_driven(machine, lambda work, parameters: tasks))
+    assert message in str(caught.value)
