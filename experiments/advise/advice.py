@@ -26,6 +26,7 @@ from experiments.advise.changes import (
     list_first_changes,
     list_option_changes,
 )
+from experiments.advise.described import MachineAdvice, advise_machine
 from experiments.advise.request import AdviseKeywords, AdviseRequest
 from experiments.cost.estimate import area
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
@@ -34,6 +35,7 @@ from experiments.report.schema import MeasuredChange
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, line, plain_table
 from experiments.running.declared import command_of
+from experiments.running.described import settle_machine
 from experiments.running.door import door
 from experiments.running.given import Compiling, RunRequest
 from experiments.running.inference import hardware_of
@@ -102,15 +104,18 @@ class Advice(Shown):
         )
 
 
-def advise_requested(wanted: AdviseRequest) -> Advice:
+def advise_requested(wanted: AdviseRequest) -> Advice | MachineAdvice:
     """Measure the limiter of a network on a machine, and the changes that make it faster.
 
     The network is compiled and timed for each change of one key, of the array or of one option of
     the compiler, and with the best of a few schedules. Area and energy are estimates from the cost
     table. With ``target_ms`` or ``target_ips``, scratchpads, arrays and buses are also combined,
-    and the machine of least area that meets the target is returned. Raises InputError for bad
-    input.
+    and the machine of least area that meets the target is returned. For a described machine, each
+    numeric parameter is doubled and halved. Raises InputError for bad input.
     """
+    wanted, machine = settle_machine(wanted)
+    if machine is not None:
+        return advise_machine(wanted, machine)
     target_ms = _find_target_ms(wanted)
     hardware = hardware_of(wanted)
     network = load(wanted, wanted.stage)

@@ -14,10 +14,12 @@ def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv =
     The command that repeats each change is printed on a line of its own.
     """
     from experiments.advise.advice import advise_requested, commands, content
+    from experiments.advise.described import MachineAdvice
 
     with options.stages() as progress:
         found = advise_requested(replace(wanted, stage=progress))
-    results.write_tables(json, csv, content(found), found.records())
+    told = found.content() if isinstance(found, MachineAdvice) else content(found)
+    results.write_tables(json, csv, told, found.records())
     found.show()
-    for one in commands(found):
+    for one in found.commands if isinstance(found, MachineAdvice) else commands(found):
         say(one)

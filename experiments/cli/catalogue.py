@@ -84,7 +84,8 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
     from experiments.machines.discovery import find_machine, list_machines
     from experiments.machines.listing import machine_content, machine_tables
 
-    if name is not None and (name.endswith(".py") or name in list_machines()):
+    ours = name is None or name in preset_names() or name.endswith(".toml") or "/" in name
+    if name is not None and (name.endswith(".py") or (not ours and name in list_machines())):
         machine = find_machine(name)
         content = machine_content(machine)
         results.write_tables(json, csv, content, content["operations"])

@@ -10,7 +10,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,7 +44,7 @@ def sweep(
     """Run a design-space sweep; run it again to continue after an interruption.
 
     A joint sweep ends with the best machine for all its networks; --json and --csv have one row a
-    machine.
+    machine. A specification with the key machine sweeps described machines (docs/machines.md).
 
     Exit status 1 if no point is ok.
     """
@@ -52,19 +52,21 @@ def sweep(
     from experiments.sweep.joint import content
     from experiments.sweep.results import check_export
     from experiments.sweep.results import export as export_table
-    from experiments.sweep.session import read_specification, sweep_requested
+    from experiments.sweep.session import read_machines, read_specification, sweep_requested
 
-    checked = read_specification(wanted)
     if export is not None:
         check_export(export)
+    machines = read_machines(wanted)
+    checked = read_specification(wanted) if machines is None else machines.networks
     _check_uses(wanted.cost, export, json or csv, checked)
-    points = Grid(checked).points
+    points = Grid(checked).points if machines is None else machines.points
     with options.stoppable(), options.stages() as progress:
 
         def report(tally: Tally) -> None:
             progress("points", tally.done, points)
 
-        swept = sweep_requested(replace(wanted, spec=checked, stage=progress, report=report))
+        spec: Any = machines or checked
+        swept = sweep_requested(replace(wanted, spec=spec, stage=progress, report=report))
     say(swept.summary)
     say(f"results in {swept.path}")
     if swept.tally.new["failed"]:

@@ -297,6 +297,8 @@ class MachineDescription:
             raise self.fault("kind is 'event-driven' and simulate is empty; give the function")
         if self.kind != "event-driven" and self.simulate is not None:
             raise self.fault(f"simulate is given and kind is '{self.kind}'; leave simulate out")
+        if self.kind == "event-driven" and self.after_network is not None:
+            raise self.fault("after_network is for kind 'closed form'; give a task instead")
         _check_parameters(self)
         _check_units(self)
         for operation in self.operations:

@@ -44,6 +44,9 @@ class MatchedOperation:
 
     operation: MachineOperation
     work: LayerWork
+    names: frozenset[str]
+    place: int
+    """Index of the last node in the graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +106,11 @@ class Evaluator:
             if one.reason is not None
         }
         self._host = dict[str, int]()
-        self._candidates = [tuple(self._find_candidates(node)) for node in graph.nodes]
+        self._places = {node.name: number for number, node in enumerate(graph.nodes)}
+        self._nodes = [
+            (node.name, self._explain(node), tuple(self._find_candidates(node)))
+            for node in graph.nodes
+        ]
 
     def evaluate(self, parameters: MachineParameters) -> Evaluation:
         """Return layers and cycles of the network with certain parameters.
@@ -112,7 +119,8 @@ class Evaluator:
             InputError: a limit or a formula fails, or its result is not valid.
         """
         chosen, refused = self._choose(parameters)
-        ordered = self._order(chosen)
+        # layers run in the order of their last nodes
+        ordered = sorted(chosen, key=lambda one: one.place)
         host = sum(self._estimate_host(name) for name in refused)
         if self._machine.kind == "event-driven":
             layers, units = self._simulate(ordered, parameters)
@@ -129,6 +137,8 @@ class Evaluator:
 
     def _find_candidates(self, node: Node) -> Iterator[MatchedOperation]:
         """Yield what may run a layer that begins with ``node``, longest chain first."""
+        if self._reasons.get(node.name, ("", ""))[1] == FORCED:
+            return
         found = [
             (operation, chain)
             for operation in self._machine.operations
@@ -136,7 +146,9 @@ class Evaluator:
             if (chain := self._match(node, pattern)) is not None
         ]
         for operation, chain in sorted(found, key=lambda one: -len(one[1])):
-            yield MatchedOperation(operation, describe_work(self._graph, chain))
+            names = frozenset(member.name for member in chain)
+            work = describe_work(self._graph, chain)
+            yield MatchedOperation(operation, work, names, self._places[chain[-1].name])
 
     def _match(self, node: Node, pattern: tuple[str, ...]) -> tuple[Node, ...] | None:
         """Return the chain of nodes from ``node`` that a pattern matches, or None."""
@@ -162,30 +174,25 @@ class Evaluator:
         chosen: list[MatchedOperation] = []
         covered = set[str]()
         refused = dict[str, tuple[str, str]]()
-        for node, candidates in zip(self._graph.nodes, self._candidates, strict=True):
-            if node.name in covered:
+        for name, reason, candidates in self._nodes:
+            if name in covered:
                 continue
-            if self._reasons.get(node.name, ("", ""))[1] == FORCED:
-                refused[node.name] = self._reasons[node.name]
-                continue
-            reason = self._explain(node)
             for one in candidates:
-                names = {member.name for member in one.work.nodes}
-                if names & covered:
+                if one.names & covered:
                     continue
                 broken = self._find_broken_limit(one, parameters)
                 if broken is None:
                     chosen.append(one)
-                    covered |= names
+                    covered |= one.names
                     break
                 reason = broken
             else:
-                refused[node.name] = reason
+                refused[name] = reason
         return chosen, refused
 
     def _explain(self, node: Node) -> tuple[str, str]:
         """Return reason and rule of a node that no operation matches."""
-        if not node.integer:
+        if not node.integer or self._reasons.get(node.name, ("", ""))[1] == FORCED:
             unknown = make_unknown_operator(node)
             return self._reasons.get(node.name, (str(unknown), unknown.rule))
         chains = [
@@ -209,14 +216,9 @@ class Evaluator:
                 return str(reason), limit.name
         return None
 
-    def _order(self, chosen: Sequence[MatchedOperation]) -> list[MatchedOperation]:
-        """Return the layers in the order of their last nodes, in which they can run."""
-        place = {node.name: number for number, node in enumerate(self._graph.nodes)}
-        return sorted(chosen, key=lambda one: place[one.work.nodes[-1].name])
-
     def _estimate_host(self, name: str) -> int:
         if name not in self._host:
-            node = next(node for node in self._graph.nodes if node.name == name)
+            node = self._graph.nodes[self._places[name]]
             self._host[name] = estimate_cycles(self._graph, HostPart((node,), (), ()))
         return self._host[name]
 

@@ -99,12 +99,13 @@ def run_described(wanted: RunRequest, machine: MachineDescription) -> Result:
     done = evaluate_requested(wanted, machine)
     network = done.network
     batch = network_batch(network, wanted.inputs, wanted.seed, wanted.options)
-    runs = [compute_values(done, feeds, wanted) for feeds in batch.feeds]
+    computed = [compute_values(done, feeds, wanted) for feeds in batch.feeds]
+    runs = [run for run, _ in computed]
     warnings: dict[tuple[str, str], Suspicion] = {}
     for feeds, run in zip(batch.feeds, runs, strict=True):
         for one in find_value_warnings(network.package, done.interface, feeds, run):
             warnings.setdefault((one.kind, one.tensor), one)
-    oracle = NOT_SIMULATED if machine.arithmetic is None else OWN_ARITHMETIC
+    told = " ".join(dict.fromkeys(text for _, text in computed))
     counts = {"tensors": 0, "elements": 0, "mismatches": 0, "max_abs_diff": 0}
     builtin = MODELS.get(wanted.model) if isinstance(wanted.model, str) else None
     report = assemble_described(
@@ -119,27 +120,37 @@ def run_described(wanted: RunRequest, machine: MachineDescription) -> Result:
             "command": command_of("run", wanted),
             "model": network.name,
             "interface": port_entries(done.interface),
-            "check": Check(oracle=oracle, **counts),
+            "check": Check(oracle=told, **counts),
             "warnings": tuple(warnings.values()),
         },
     )
     return Result(report, batch.join_results([run.outputs for run in runs]), network.package)
 
 
-def compute_values(done: DescribedNetwork, feeds: Tensors, wanted: RunRequest) -> NetworkRun[None]:
-    """Return the outputs of one inference: of the machine's own arithmetic, or of the model."""
+def compute_values(
+    done: DescribedNetwork, feeds: Tensors, wanted: RunRequest
+) -> tuple[NetworkRun[None], str]:
+    """Return the outputs of one inference, and the text of a report about their source.
+
+    They come from the machine's own arithmetic. The integer model computes them if the machine
+    has none, or if its arithmetic does not apply to the network.
+    """
     graph, interface = done.interface.graph, done.interface
     values = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
     own = done.found.machine.arithmetic
+    told = NOT_SIMULATED
     if own is not None:
-        values |= own(graph, values)
-    else:
-        constants = {
-            name: value.constant
-            for name in graph.outputs
-            if (value := graph.values[name]).constant is not None
-        }
-        names = [name for name in graph.outputs if name not in constants]
-        opened = opener(done.network.package.model, graph, wanted.host)
-        values |= {**constants, **opened(graph.inputs, names).run(values)}
-    return NetworkRun(interface.restore_arrays(values), values, {})
+        try:
+            values |= own(graph, values)
+            return NetworkRun(interface.restore_arrays(values), values, {}), OWN_ARITHMETIC
+        except InputError as error:
+            told = f"{NOT_SIMULATED}; the machine's own arithmetic does not apply: {error}"
+    constants = {
+        name: value.constant
+        for name in graph.outputs
+        if (value := graph.values[name]).constant is not None
+    }
+    names = [name for name in graph.outputs if name not in constants]
+    opened = opener(done.network.package.model, graph, wanted.host)
+    values |= {**constants, **opened(graph.inputs, names).run(values)}
+    return NetworkRun(interface.restore_arrays(values), values, {}), told

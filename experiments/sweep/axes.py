@@ -41,13 +41,16 @@ TIMING_KEYS: tuple[str, ...] = tuple(Timing.model_fields)
 _CHECKERS = _ARCH | _checkers(Timing)
 
 
-def axis_values(key: str, written: Any) -> tuple[Any, ...]:
+def axis_values(
+    key: str, written: Any, check: Callable[[str, Any], Any] | None = None
+) -> tuple[Any, ...]:
     """Return the values of a sweep axis in order, without duplicates.
 
     Args:
         key: a key of ``Arch``, ``pe.ic`` / ``pe.oc`` / ``pe.ow``, or a key of ``Timing``.
         written: one value, a list, or a range ``{from, to, step}`` or ``{from, to, times}`` with
             both ends included.
+        check: checks a value and returns it; by default the declaration of the key does.
 
     Raises:
         InputError: the list is empty, or a value or the range is invalid; the message names the
@@ -59,7 +62,8 @@ def axis_values(key: str, written: Any) -> tuple[Any, ...]:
         values = written if isinstance(written, list) else [written]
     found = tuple(
         dict.fromkeys(
-            _check_value(key, quantity(key, v) if isinstance(v, str) else v) for v in values
+            (check or _check_value)(key, quantity(key, v) if isinstance(v, str) else v)
+            for v in values
         )
     )
     if not found:

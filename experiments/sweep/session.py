@@ -21,16 +21,25 @@ from experiments.cost.table import DEFAULT_TABLE, load_table
 from experiments.report.shown import Presentation, Shown
 from experiments.running.declared import command_of
 from experiments.running.door import door
+from experiments.sweep.described import (
+    MachineSpec,
+    is_of_machines,
+    load_packages,
+    parse_machines,
+    run_machines,
+    specification_text,
+)
 from experiments.sweep.driver import Driver, Report, Tally
 from experiments.sweep.grid import Batch, Grid, Keys
 from experiments.sweep.joint import Joint, collect_joint
 from experiments.sweep.pools import open_started
 from experiments.sweep.request import Sweeping, SweepRequest
 from experiments.sweep.results import flat_row, load, load_sweep, reasons
-from experiments.sweep.spec import Spec, load_spec, parse_spec
-from experiments.sweep.store import Store, canonical
+from experiments.sweep.spec import Spec, load_spec, parse_spec, read_text
+from experiments.sweep.store import SYSTEMS, Store, canonical
 from experiments.sweep.tasks import NetworkPlanner, Preparation, prepare_networks
 from experiments.version import PROJECT, compiler_version
+from isa.errors import InputError
 from isa.progress import Progress, silent
 from isa.reading import toml_text
 
@@ -207,13 +216,15 @@ IN_MEMORY = "<specification>"
 class Swept(Shown):
     """Result of a sweep: its results file, the number of points, and the final tally.
 
-    ``joint`` is the result over all networks, or None unless the sweep is joint.
+    ``joint`` is the result over all networks, or None unless the sweep is joint. ``described``
+    is True for a sweep of described machines, which compiles nothing.
     """
 
     path: Path
     points: int
     tally: Tally
     joint: Joint | None = None
+    described: bool = False
 
     @property
     def table(self) -> pandas.DataFrame:
@@ -234,6 +245,8 @@ class Swept(Shown):
         """Number of sweep points, by status, in one line."""
         new = ", ".join(f"{count} {status}" for status, count in self.tally.new.items())
         before = f"; {self.tally.stored} had a row before" if self.tally.stored else ""
+        if self.described:
+            return f"{self.points} points: {new}{before}"
         machines = (
             f"{self.tally.compilations} machine{'s' * (self.tally.compilations != 1)} compiled"
         )
@@ -266,6 +279,9 @@ def sweep_requested(wanted: SweepRequest) -> Swept:
     Infeasible and failed points are rows like others. If no point is ok, ``failure`` of the result
     names the cause. Raises InputError for bad input.
     """
+    machines = read_machines(wanted)
+    if machines is not None:
+        return _sweep_machines(machines, wanted)
     checked = read_specification(wanted)
     place = results_file(checked, wanted.output)
     table = load_table(wanted.cost or DEFAULT_TABLE)
@@ -285,6 +301,23 @@ def sweep_requested(wanted: SweepRequest) -> Swept:
     return Swept(place, session.grid.points, tally, joint)
 
 
+def _sweep_machines(spec: MachineSpec, wanted: SweepRequest) -> Swept:
+    """Run a sweep of described machines, whose formulas need no workers."""
+    place = results_file(spec.networks, wanted.output)
+    with note_place(place), Store(place, create=True, kind=SYSTEMS) as store:
+        store.require_version(compiler_version())
+        if wanted.retry_failed:
+            store.forget("failed")
+        packages = load_packages(spec, wanted.stage)
+        digests = {name: package.digest for name, package in packages.items()}
+        folder = str(spec.networks.folder.resolve())
+        command, text = command_of("sweep", wanted), specification_text(spec)
+        manifest = Manifest("dla-machine-sweep", command, text, folder, spec.points, digests)
+        manifest.add_to(store)
+        tally = run_machines(spec, packages, store, wanted.report)
+    return Swept(place, spec.points, tally, described=True)
+
+
 sweep = door("sweep", SweepRequest, SweepRequest, sweep_requested)
 
 
@@ -298,6 +331,26 @@ def note_place(place: Path) -> Iterator[None]:
             f"stopped; the finished points are in {place}, and the same command continues"
         )
         raise
+
+
+def read_machines(wanted: Sweeping) -> MachineSpec | None:
+    """Return the specification of a sweep of described machines; None for an ordinary one."""
+    spec = wanted.spec
+    if isinstance(spec, MachineSpec):
+        return spec
+    if isinstance(spec, Spec):
+        return None
+    if isinstance(spec, Mapping):
+        text, folder, source = toml_text(spec, IN_MEMORY), Path(), IN_MEMORY
+    else:
+        text, folder, source = read_text(Path(spec)), Path(spec).parent, str(spec)
+    if not is_of_machines(text, source):
+        return None
+    options = {"--cost": getattr(wanted, "cost", None), "--scheduler": wanted.scheduler}
+    for option, value in options.items():
+        if value is not None:
+            raise InputError(f"{option}: described machines do not use it; leave it out")
+    return parse_machines(text, folder, source)
 
 
 def read_specification(wanted: Sweeping) -> Spec:

@@ -1,7 +1,7 @@
 """Specification of a sweep: a TOML file (docs/sweeps.md), read and checked before anything runs."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -57,7 +57,7 @@ _GIVEN: dict[str, CommandOption] = {
     name: one for name, one in list_declared(Given).items() if one.word and one.repeats
 }
 """Keys of a specification for all networks, with the meaning of the ``dla run`` options."""
-_GIVEN_KEYS: dict[str, Any] = {
+GIVEN_KEYS: dict[str, Any] = {
     name: (
         (one.table or (str if one.kind is Path else one.kind)) | None,
         Field(default=None, ge=one.least),
@@ -65,7 +65,7 @@ _GIVEN_KEYS: dict[str, Any] = {
     for name, one in _GIVEN.items()
 }
 WrittenSpecification = create_model(
-    "WrittenSpecification", __base__=_WrittenSpec, **_OPTIONS, **_GIVEN_KEYS
+    "WrittenSpecification", __base__=_WrittenSpec, **_OPTIONS, **GIVEN_KEYS
 )
 _OF_JOINT = ("objective", "limits", "weights")
 """Keys that only a joint sweep has."""
@@ -112,7 +112,7 @@ class Spec:
 
     def preset_file(self, name: str) -> str:
         """Return a preset's name, or the path of its file."""
-        return _place_file(name, self.folder, (".toml",))
+        return place_file(name, self.folder, (".toml",))
 
     def network(self, name: str) -> Given:
         """Return the run inputs of a network.
@@ -122,7 +122,7 @@ class Spec:
         Built-in names are unchanged. Options that a quantised model settles itself apply to ONNX
         files only.
         """
-        path = _place_file(name, self.folder, (".onnx", ".tflite", ".dla"))
+        path = place_file(name, self.folder, (".onnx", ".tflite", ".dla"))
         found = Given(path, **self.given)
         return found if path.endswith(".onnx") else found.drop_settled()
 
@@ -136,8 +136,13 @@ def load_spec(path: Path) -> Spec:
 
     Raise InputError in one line that starts with the file and names the key.
     """
+    return parse_spec(read_text(path), path.parent, str(path))
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a specification file; raise InputError if it cannot be read."""
     content = read_bytes(path, MAXIMUM_BYTES, "a specification", _REMEDY)
-    return parse_spec(text_of(content, str(path), _REMEDY), path.parent, str(path))
+    return text_of(content, str(path), _REMEDY)
 
 
 def parse_spec(text: str, folder: Path = Path(), source: str = "specification") -> Spec:
@@ -151,16 +156,17 @@ def parse_spec(text: str, folder: Path = Path(), source: str = "specification") 
     try:
         return _check_written(WrittenSpecification.model_validate(values), text, source, folder)
     except ValidationError as error:
-        raise InputError(f"{source}: {_first_problem(error)}") from error
+        raise InputError(f"{source}: {find_problem(error)}") from error
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
 
 
-def _first_problem(error: ValidationError) -> str:
+def find_problem(error: ValidationError, keys: Sequence[str] = ()) -> str:
+    """Return pydantic's first validation error of a specification as one line."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key; choose one of {', '.join(_KEYS)}"
+        return f"{key}: unknown key; choose one of {', '.join(keys or _KEYS)}"
     if problem["type"] == "missing":
         return f"{key}: missing; name at least one network"
     if problem["type"] == "too_short":
@@ -188,13 +194,13 @@ def _check_written(written: _WrittenSpec, text: str, source: str, folder: Path) 
     return Spec(
         networks=networks,
         presets={
-            name: load_preset(_place_file(name, folder, (".toml",))) for name in written.presets
+            name: load_preset(place_file(name, folder, (".toml",))) for name in written.presets
         },
         options={
             option.name: tuple(dict.fromkeys(getattr(written, option.axis)))
             for option in PROGRAM_OPTIONS
         },
-        given=_list_keywords(written, folder),
+        given=list_keywords(written, folder),
         constraints=tuple(one for one in constraints if not one.names & {*known}),
         arch=arch,
         timing=timing,
@@ -286,7 +292,7 @@ def _arrays(written: Any) -> tuple[dict[str, int], ...]:
     return tuple(item for index, item in enumerate(found) if item not in found[:index])
 
 
-def _list_keywords(written: _WrittenSpec, folder: Path) -> dict[str, Any]:
+def list_keywords(written: BaseModel, folder: Path) -> dict[str, Any]:
     """Return the keywords that apply to all networks.
 
     File names are relative to the specification's folder.
@@ -298,5 +304,5 @@ def _list_keywords(written: _WrittenSpec, folder: Path) -> dict[str, Any]:
     }
 
 
-def _place_file(name: str, folder: Path, endings: tuple[str, ...]) -> str:
+def place_file(name: str, folder: Path, endings: tuple[str, ...]) -> str:
     return str(folder / name) if name.endswith(endings) or "/" in name else name

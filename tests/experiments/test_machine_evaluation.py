@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from byoc.package.package import Package
+from byoc.partitioning.forcing import keep_on_cpu
 from experiments.machines.description import (
     CyclePart,
     LayerWork,
@@ -116,6 +117,13 @@ def test_an_operator_that_the_machine_lacks_says_so(machine: MachineDescription)
     assert (
         _evaluate(only).refused["pool"][0] == "systolic-array runs MaxPool only in: MaxPool, Conv"
     )
+
+
+def test_nodes_that_the_user_keeps_on_the_cpu(machine: MachineDescription) -> None:
+    package = keep_on_cpu(_package("digits-cnn"), ["pool"])
+    evaluator = Evaluator(package.graph, package.annotations, machine)
+    found = evaluator.evaluate(machine.parameters())
+    assert found.refused["pool"] == ("kept on the CPU by --cpu pool", "forced")
 
 
 def test_cycles_that_a_run_takes_once(machine: MachineDescription) -> None:
