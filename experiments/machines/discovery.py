@@ -16,6 +16,7 @@ from isa.reading import check_file
 BUILT_IN: dict[str, str] = {
     "max78000": "experiments.machines.max78000",
     "max78002": "experiments.machines.max78002",
+    "vta": "experiments.machines.vta",
 }
 """Modules of the project's descriptions by name; each assigns one description to ``MACHINE``."""
 

@@ -44,6 +44,20 @@ UNCOMPARED = (
         "of 8 for one network (pytorch/executorch, issue 21459)",
     ),
     UncomparedFigure(
+        "VTA, convolution C2 of ResNet-18",
+        "192 M cycles; 97, 58, 39 and 29 M with a memory system for 64 to 512 bits",
+        "github.com/apache/tvm-vta, pull request 32",
+        "an untuned schedule, which the text does not state. Five runs of tiles of one vector move "
+        "the bytes that the widths imply, but take 114 M cycles in our model of the first memory "
+        "system; the second one, with many requests in flight, is not modelled",
+    ),
+    UncomparedFigure(
+        "VTA, unit tests of instructions",
+        "load or store 619, padded load 8,579, GEMM 648, ALU 1,067 or 1,654 cycles",
+        "github.com/apache/tvm, pull request 3347",
+        "launches of whole unit tests with their loads and stores, on RTL two years older",
+    ),
+    UncomparedFigure(
         "Gemmini 16 x 16",
         "ResNet-50, 153,709,356 cycles",
         "github.com/ucb-bar/gemmini, issue 69",

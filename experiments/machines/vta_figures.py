@@ -32,31 +32,6 @@ NOTES = {
     False: "units share the memory cycle by cycle instead of burst by burst",
 }
 """What is not modelled, for networks of bottlenecks and for the others."""
-UNCOMPARED = (
-    PublishedFigure(
-        "resnet18, convolution C2",
-        "64-bit AXI, memory system of pull request 32",
-        97e6,
-        "cycles",
-        "github.com/apache/tvm-vta/pull/32",
-        "not comparable",
-        0.0,
-        lambda: 0.0,
-        "another memory system with many requests in flight; five runs of an untuned schedule; a "
-        "test compares the bytes that the widths imply",
-    ),
-    PublishedFigure(
-        "unit tests of instructions",
-        "RTL of June 2019: load and store 619, padded load 8,579, GEMM 648, ALU 1,067 and 1,654",
-        648,
-        "cycles",
-        "github.com/apache/tvm/pull/3347",
-        "not comparable",
-        0.0,
-        lambda: 0.0,
-        "launches of whole unit tests with their loads, on RTL two years older",
-    ),
-)
 
 
 def list_convolutions(network: str) -> list[VtaConvolution]:
@@ -118,4 +93,4 @@ def publish_figures() -> tuple[PublishedFigure, ...]:
         for network, (_, _, bottleneck, cycles) in NETWORKS.items()
         for pipelined, core in enumerate(CORES)
     ]
-    return (*compared, *UNCOMPARED)
+    return tuple(compared)

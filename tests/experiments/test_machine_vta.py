@@ -3,6 +3,9 @@
 import pytest
 
 from experiments.machines.description import UnitTask
+from experiments.machines.evaluate import Evaluator
+from experiments.machines.vta import MACHINE as VTA
+from experiments.machines.vta import describe_convolution
 from experiments.machines.vta_figures import (
     NETWORKS,
     count_convolution,
@@ -20,6 +23,8 @@ from experiments.machines.vta_tiles import (
     count_write,
     find_tile,
 )
+from experiments.running.given import Given
+from experiments.running.network import load
 
 MACHINE = VtaParameters()
 
@@ -175,3 +180,17 @@ def test_loads_overlap_only_with_the_gemm_of_the_other_thread() -> None:
 def test_tasks_need_only_earlier_tasks() -> None:
     tasks: list[UnitTask] = list_instructions(list_convolutions("resnet18_v1")[0], MACHINE)
     assert all(need < number for number, task in enumerate(tasks) for need in task.needs)
+
+
+def test_networks_run_on_the_description() -> None:
+    """ResNet-8: cycles are those of its convolutions; the first one and the classifier do not."""
+    package = load(Given("resnet-8", cache=False)).package
+    found = Evaluator(package.graph, package.annotations, VTA).evaluate(MACHINE)
+    assert [layer.operation for layer in found.layers] == ["convolution"] * len(found.layers)
+    for layer in found.layers:
+        assert layer.work is not None
+        assert layer.cycles == count_convolution(describe_convolution(layer.work), MACHINE)
+    assert found.cycles == sum(layer.cycles for layer in found.layers)
+    assert "3 input channels are not a multiple of 16" in {
+        reason for reason, _ in found.refused.values()
+    }
