@@ -219,12 +219,17 @@ class PublishedFigure:
 class SimulatedTasks(Protocol):
     """Result of an event-driven machine's simulation.
 
-    ``end`` has the end of each task in cycles. ``units`` has, by unit, an account with ``busy``
-    cycles and ``waiting`` cycles by cause, which add up to the run's cycles.
+    ``start`` and ``end`` have the times of each task in cycles. ``critical_path`` has the tasks
+    that determine the end of the run. ``units`` has, by unit, an account with ``busy`` cycles and
+    ``waiting`` cycles by cause, which add up to the run's cycles.
     """
 
     @property
+    def start(self) -> Sequence[int]: ...
+    @property
     def end(self) -> Sequence[int]: ...
+    @property
+    def critical_path(self) -> Sequence[int]: ...
     @property
     def units(self) -> Mapping[str, Any]: ...
 

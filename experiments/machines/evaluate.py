@@ -7,6 +7,7 @@ the CPU with the reason. Matching and shapes are prepared once for any number of
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,8 @@ AFTER_NETWORK = "after the network"
 """Name of the layer with the cycles that a run takes once."""
 NO_OPERATION = "operation"
 """Rule of nodes that no operation of the machine matches."""
+LATE = "issue"
+"""Part of the cycles in which no task of the critical path works, because it is issued late."""
 Found = TypeVar("Found")
 
 
@@ -53,8 +56,9 @@ class MatchedOperation:
 class EvaluatedLayer:
     """Layer of a network on a machine: its operation, its cycles and their parts.
 
-    ``parts`` are the cycles that count, by part, and add up to ``cycles``. They are empty for
-    event-driven machines. ``work`` is None for the cycles that a run takes once.
+    ``parts`` are the cycles that count, by part, and add up to ``cycles``. For event-driven
+    machines they are units on the critical path. ``work`` is None for the cycles that a run takes
+    once.
     """
 
     name: str
@@ -235,7 +239,8 @@ class Evaluator:
     ) -> tuple[list[EvaluatedLayer], dict[str, dict[str, int]]]:
         """Return the layers and unit accounts of an event-driven machine.
 
-        The cycles of a layer are those that it adds to the end of the run.
+        The cycles of a layer are those of its tasks on the critical path. Its parts are the units
+        that work on it.
         """
         tasks: list[UnitTask] = []
         bounds = []
@@ -244,14 +249,17 @@ class Evaluator:
             bounds.append(len(tasks))
         assert self._machine.simulate is not None
         times = _call(self._machine, "simulate", self._machine.simulate, tasks, parameters)
-        layers = []
-        begin = last = 0
-        for one, bound in zip(ordered, bounds, strict=True):
-            end = max((last, *times.end[begin:bound]))
-            layers.append(
-                EvaluatedLayer(one.work.name, one.operation.name, end - last, {}, one.work)
-            )
-            begin, last = bound, end
+        parts: list[Counter[str]] = [Counter() for _ in ordered]
+        last = 0
+        for number in times.critical_path:
+            counted = parts[bisect_right(bounds, number)]
+            counted[tasks[number].unit] += times.end[number] - times.start[number]
+            counted[LATE] += times.start[number] - last
+            last = times.end[number]
+        layers = [
+            EvaluatedLayer(one.work.name, one.operation.name, found.total(), dict(+found), one.work)
+            for one, found in zip(ordered, parts, strict=True)
+        ]
         units = {
             name: {"busy": account.busy, **account.waiting} for name, account in times.units.items()
         }

@@ -45,12 +45,17 @@ class UnitAccount:
 
 @dataclass(frozen=True)
 class TaskTimes:
-    """Start and end of each task in cycles (half-open intervals) and the accounts of the units."""
+    """Start and end of each task in cycles (half-open intervals) and the accounts of the units.
+
+    ``critical_path`` are the tasks that determine the total, in order. Each starts when the one
+    before ends, or later if the issuer sends it later.
+    """
 
     start: tuple[int, ...]
     end: tuple[int, ...]
     total: int
     units: Mapping[str, UnitAccount]
+    critical_path: tuple[int, ...]
 
 
 def simulate_tasks(
@@ -78,7 +83,8 @@ def simulate_tasks(
         run.settle()
     total = max(run.ends, default=0)
     accounts = {name: run.account(number, total) for number, name in enumerate(units)}
-    return TaskTimes(tuple(run.starts), tuple(run.ends), total, accounts)
+    path = run.find_critical_path()
+    return TaskTimes(tuple(run.starts), tuple(run.ends), total, accounts, path)
 
 
 def _check(tasks: Sequence[UnitTask], units: Mapping[str, int]) -> None:
@@ -205,6 +211,31 @@ class _TaskRun:
             arbiter.now = max(arbiter.now, time)
             arbiter.begin(unit, self.slots[self.transferring[unit]])
         return False
+
+    def find_critical_path(self) -> tuple[int, ...]:
+        """Return the tasks that determine the end of the run, in order."""
+        path = []
+        number = max(range(len(self.tasks)), key=self.ends.__getitem__, default=-1)
+        while number >= 0:
+            path.append(number)
+            number = self._find_cause(number)
+        return tuple(reversed(path))
+
+    def _find_cause(self, number: int) -> int:
+        """Return the earlier task whose end determines the start of a task, or -1."""
+        place = self.position[number]
+        before = self.members[self.unit_of[number]][place - 1 : place] if place else []
+        for cause in (*self.tasks[number].needs, *before):
+            if self.ends[cause] == self.starts[number]:
+                return cause
+        # the issuer sends the task late: find the task whose end made room in a queue
+        while number >= 0:
+            unit = self.unit_of[number]
+            place = self.position[number] - self.depths[unit]
+            if place >= 0 and self.ends[self.members[unit][place]] == self.arrivals[number]:
+                return self.members[unit][place]
+            number -= 1
+        return -1
 
     def account(self, unit: int, total: int) -> UnitAccount:
         """Return where the cycles of a unit go."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from experiments.machines.description import (
 )
 from experiments.machines.discovery import find_machine
 from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
+from experiments.machines.events import SharedPort, TaskTimes, simulate_tasks
 from experiments.running.given import Given
 from experiments.running.network import load
 from isa.errors import InputError
@@ -159,29 +160,8 @@ def test_a_formula_that_fails_is_named(machine: MachineDescription) -> None:
         _evaluate(replace(machine, operations=(bad,)))
 
 
-@dataclass(frozen=True)
-class _Account:
-    busy: int
-    waiting: dict[str, int]
-
-
-@dataclass(frozen=True)
-class _Times:
-    end: tuple[int, ...]
-    units: dict[str, _Account]
-
-
-def _simulate(tasks: Sequence[UnitTask], parameters: object) -> _Times:
-    """Start each task when its unit is free and the tasks that it needs have ended."""
-    free = dict.fromkeys(("array", "memory"), 0)
-    ends: list[int] = []
-    for task in tasks:
-        start = max(free[task.unit], *(ends[need] for need in task.needs), 0)
-        ends.append(start + task.cycles)
-        free[task.unit] = ends[-1]
-    busy = {unit: sum(task.cycles for task in tasks if task.unit == unit) for unit in free}
-    units = {unit: _Account(busy[unit], {"idle": max(ends) - busy[unit]}) for unit in free}
-    return _Times(tuple(ends), units)
+def _simulate(tasks: Sequence[UnitTask], parameters: object) -> TaskTimes:
+    return simulate_tasks(tasks, {"array": 2, "memory": 4}, SharedPort(1))
 
 
 def _tasks(work: LayerWork, parameters: object) -> list[UnitTask]:
@@ -195,11 +175,15 @@ def _event_driven(machine: MachineDescription, tasks: Any = _tasks) -> MachineDe
     )
 
 
-def test_an_event_driven_layer_takes_the_cycles_that_it_adds(machine: MachineDescription) -> None:
-    """The memory loads while the array computes, so that a further layer adds 10 cycles."""
+def test_an_event_driven_layer_takes_its_cycles_on_the_critical_path(
+    machine: MachineDescription,
+) -> None:
+    """The memory loads while the array computes; only the last layer waits for the array."""
     found = _evaluate(_event_driven(machine))
-    assert [layer.cycles for layer in found.layers] == [14, 10, 10, 10]
-    assert found.units["array"] == {"busy": 16, "idle": 28}
+    assert [layer.cycles for layer in found.layers] == [10, 10, 10, 14]
+    assert found.layers[0].parts == {"memory": 10}
+    assert found.layers[-1].parts == {"memory": 10, "array": 4}
+    assert found.units["array"] == {"busy": 16, "memory": 28}
 
 
 TASKS: dict[str, tuple[list[UnitTask], str]] = {

@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from experiments.machines.description import UnitTask
-from experiments.machines.events import SharedPort, simulate_tasks
+from experiments.machines.events import SharedPort, TaskTimes, simulate_tasks
 from isa.errors import InputError
 
 UNITS = {"load": 2, "compute": 3, "store": 1}
@@ -119,6 +119,17 @@ def test_times_equal_those_of_an_independent_model(round_robin: bool) -> None:
         assert times.end == tuple(model.end)
         for account in times.units.values():
             assert account.busy + sum(account.waiting.values()) == times.total
+        _check_critical_path(times, issue)
+
+
+def _check_critical_path(times: TaskTimes, issue: int) -> None:
+    """The path begins at 0 and ends with the run; gaps exist only if the issuer takes cycles."""
+    path = times.critical_path
+    assert times.end[path[-1]] == times.total
+    ends = (0, *(times.end[number] for number in path))
+    gaps = [times.start[number] - end for number, end in zip(path, ends, strict=False)]
+    assert min(gaps) >= 0
+    assert issue or not any(gaps)
 
 
 def test_two_transfers_share_the_port() -> None:
