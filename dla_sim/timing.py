@@ -7,11 +7,15 @@ parameters compiles once.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -21,19 +25,49 @@ from pydantic import (
 from isa.arch import declare_key
 from isa.errors import InputError
 
+LEAST_RATE = Fraction(1, 1000)
+"""Lowest rate of a memory in bytes per cycle, so that cycle counts stay far below 2 ** 63."""
+_RATE = re.compile(r"\d{1,9}(\.\d{1,9}|/[1-9]\d{0,8})?")
+
+
+def _parse_rate(given: Any) -> int | float | str | None:
+    """Return a rate as a number, or as text ``p/q`` if it is no decimal of at most 9 places."""
+    if given is None:
+        return None
+    text = f"{Decimal(repr(given)):f}" if isinstance(given, float) else str(given)
+    if isinstance(given, bool) or not _RATE.fullmatch(text) or Fraction(text) < LEAST_RATE:
+        raise ValueError(
+            "write a decimal or a fraction of bytes per cycle, at least 0.001, such as 0.44 or "
+            "11/25"
+        )
+    rate = Fraction(text)
+    if rate.denominator == 1:
+        return rate.numerator
+    return float(rate) if 10**9 % rate.denominator == 0 else str(rate)
+
+
+Rate = Annotated[int | float | str | None, BeforeValidator(_parse_rate)]
+"""Bytes per cycle of a memory, exact as it is printed; None is the width of its bus beat."""
+
+
+def _exact(rate: float | str) -> Fraction:
+    """Return the exact value of a :data:`Rate`."""
+    return Fraction(str(rate))
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiming:
     """Timing of a memory behind the bus, with its beat width and burst size.
 
     At most ``outstanding`` bursts are in flight. ``latency`` is in cycles, from request to first
-    data or from last data to acknowledgement.
+    data or from last data to acknowledgement. ``rate`` is in bytes per cycle; None means ``width``.
     """
 
     width: int
     burst_bytes: int
     latency: int
     outstanding: int
+    rate: Fraction | None = None
 
     @property
     def burst_beats(self) -> int:
@@ -43,27 +77,39 @@ class MemoryTiming:
     @property
     def burst_gap(self) -> int:
         """Cycles between the starts of two bursts with ``outstanding`` bursts in flight."""
-        return -(-(self.latency + self.burst_beats) // self.outstanding)
+        return -(-(self.latency + self.burst_cycles) // self.outstanding)
+
+    @property
+    def burst_cycles(self) -> int:
+        """Cycles in which the memory serves a whole burst."""
+        return self.data_cycles(self.burst_bytes)
+
+    def data_cycles(self, nbytes: int) -> int:
+        """Return the cycles in which the memory serves ``nbytes`` at its rate."""
+        if self.rate is None:
+            return -(-nbytes // self.width)
+        return -(-nbytes * self.rate.denominator // self.rate.numerator)
 
     @property
     def sustained_bytes(self) -> float:
         """Bytes per cycle that a memory delivers in consecutive whole bursts.
 
-        This is ``width``, or less if ``burst_gap`` is the limit.
+        This is ``width``, or less if ``rate`` or ``burst_gap`` is the limit.
         """
-        return self.burst_bytes / max(self.burst_beats, self.burst_gap)
+        return self.burst_bytes / max(self.burst_cycles, self.burst_gap)
 
     @property
     def bursts_to_fill(self) -> int:
-        """Smallest ``outstanding`` with which whole bursts move ``width`` bytes per cycle."""
-        return -(-(self.latency + self.burst_beats) // self.burst_beats)
+        """Smallest ``outstanding`` with which whole bursts do not wait for ``burst_gap``."""
+        return -(-(self.latency + self.burst_cycles) // self.burst_cycles)
 
     def least_slots(self, nbytes: int) -> int:
         """Return the fewest bus slots that can move ``nbytes``.
 
-        A burst moves at most ``burst_bytes`` in at least ``burst_gap`` slots, a slot at most
-        ``width`` bytes."""
-        return max(-(-nbytes // self.burst_bytes) * self.burst_gap, -(-nbytes // self.width))
+        A burst moves at most ``burst_bytes`` in at least ``burst_gap`` slots, and the memory
+        serves no byte faster than its rate.
+        """
+        return max(-(-nbytes // self.burst_bytes) * self.burst_gap, self.data_cycles(nbytes))
 
 
 class Timing(BaseModel):
@@ -93,6 +139,10 @@ class Timing(BaseModel):
     outstanding_bursts: int = declare_key(
         16, "bursts", "bursts in flight", "in flight, all requesters together", 1, 1 << 20
     )
+    dram_rate: Rate = declare_key(
+        None, "bytes/cycle", "rate of the main memory",
+        "what the main memory serves, such as 0.44 or 11/25; none: bus_bytes",
+    )  # fmt: skip
     flash_bytes: int = declare_key(
         0, "bytes/cycle", "width of the flash",
         "width of the flash, which holds constants and command words; 0 is none", 0, 4096,
@@ -107,6 +157,10 @@ class Timing(BaseModel):
     flash_outstanding_bursts: int = declare_key(
         2, "bursts", "bursts of the flash in flight", "flash: in flight", 1, 1 << 20
     )
+    flash_rate: Rate = declare_key(
+        None, "bytes/cycle", "rate of the flash",
+        "what the flash serves, such as 0.44 or 11/25; none: flash_bytes",
+    )  # fmt: skip
     queue_depth: int = declare_key(
         2,
         "commands",
@@ -189,6 +243,14 @@ class Timing(BaseModel):
             raise ValueError(
                 f"flash_bytes {self.flash_bytes} must be at most bus_bytes {self.bus_bytes}"
             )
+        rates = {"dram_rate": "bus_bytes", "flash_rate": "flash_bytes"}
+        for name, width in rates.items():
+            rate, most = getattr(self, name), getattr(self, width)
+            if rate is not None and most and _exact(rate) > most:
+                raise ValueError(
+                    f"{name} {rate} must be at most {width} {most}; leave {name} out for a memory "
+                    "that keeps up"
+                )
         if self.fetch_bytes % 8:
             raise ValueError(
                 f"fetch_bytes is {self.fetch_bytes}; it must be a multiple of the 8 bytes of a "
@@ -197,14 +259,15 @@ class Timing(BaseModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _omit_flash(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit flash parameters with default values if the machine has no flash."""
+    def _omit_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit rates that are None, and flash parameters with defaults if there is no flash."""
         values: dict[str, Any] = dump(self)
         fields = type(self).model_fields
         return {
             name: value
             for name, value in values.items()
-            if self.flash_bytes or not name.startswith("flash_") or value != fields[name].default
+            if value != fields[name].default
+            or (value is not None and (self.flash_bytes or not name.startswith("flash_")))
         }
 
     def word_cycles(self, word_bytes: int) -> int:
@@ -223,10 +286,22 @@ class Timing(BaseModel):
         return word_bytes // self.bus_bytes
 
     @property
+    def main_rate(self) -> Fraction | None:
+        """Exact ``dram_rate``, or None if the main memory serves whole beats of the bus."""
+        if self.dram_rate is None:
+            return None
+        rate = _exact(self.dram_rate)
+        return rate if rate < self.bus_bytes else None
+
+    @property
     def main(self) -> MemoryTiming:
         """Timing of the main memory, which holds everything that is not in the flash."""
         return MemoryTiming(
-            self.bus_bytes, self.burst_bytes, self.dram_latency, self.outstanding_bursts
+            self.bus_bytes,
+            self.burst_bytes,
+            self.dram_latency,
+            self.outstanding_bursts,
+            self.main_rate,
         )
 
     @property
@@ -239,6 +314,7 @@ class Timing(BaseModel):
             self.flash_burst_bytes,
             self.flash_latency,
             self.flash_outstanding_bursts,
+            _exact(self.flash_rate) if self.flash_rate is not None else None,
         )
 
     @property
@@ -252,7 +328,8 @@ class Timing(BaseModel):
     def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
         """Return a lower bound of the cycles of any program with given EX and bus work.
 
-        It assumes that all processing elements are busy, or that the bus moves only whole beats.
+        It assumes that all processing elements are busy, or that the memories serve every byte at
+        their rate.
 
         Args:
             macs: multiply-accumulates.
@@ -262,13 +339,10 @@ class Timing(BaseModel):
                 ``nbytes`` if there is a flash.
         """
         if self.flash is None:
-            beats = -(-nbytes // self.bus_bytes)
+            cycles = self.main.data_cycles(nbytes)
         else:
-            beats = sum(
-                -(-part // memory.width)
-                for part, memory in zip(apart, (self.main, self.flash), strict=True)
-            )
-        return max(-(-macs // elements), beats)
+            cycles = self.main.data_cycles(apart[0]) + self.flash.data_cycles(apart[1])
+        return max(-(-macs // elements), cycles)
 
     def least_cycles(self, compute: int, commands: int, apart: tuple[int, int]) -> int:
         """Return the minimum cycles of a program by the work of EX and of the bus (roofline).

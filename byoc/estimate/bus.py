@@ -5,7 +5,8 @@ machine's Timing and uses nothing else of it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from math import gcd
 from typing import Protocol
@@ -53,6 +54,11 @@ class BusTiming(Protocol):
         """Maximum number of bursts in flight."""
         ...
 
+    @property
+    def main_rate(self) -> Fraction | None:
+        """Bytes per cycle of the main memory; None if it serves whole beats of the bus."""
+        ...
+
 
 @dataclass(frozen=True)
 class MemoryBus:
@@ -60,12 +66,13 @@ class MemoryBus:
 
     Machines with equal buses get equal programs. Shorter bursts and transfers use the gap and the
     latency of the default machine, so that most machines that differ in latency alone share one
-    bus.
+    bus. ``rate`` is the memory's rate in bytes per cycle; None means the bus width.
     """
 
     bus_bytes: int = BUS_BYTES
     burst_bytes: int = BURST_BYTES
     burst_slots: int = BURST_SLOTS
+    rate: Fraction | None = None
     _rows: dict[tuple[int, int, int], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -78,11 +85,14 @@ class MemoryBus:
     @cached_property
     def burst_gap(self) -> int:
         """Minimum number of slots of a burst (docs/machine.md, section 2)."""
-        return (
-            self.burst_slots
-            if self.burst_slots > self.burst_beats
-            else min(BURST_GAP, self.burst_beats)
-        )
+        served = self.serve_cycles(self.burst_bytes)
+        return self.burst_slots if self.burst_slots > served else min(BURST_GAP, self.burst_beats)
+
+    def serve_cycles(self, nbytes: int) -> int:
+        """Return the cycles in which the memory serves ``nbytes`` at its rate."""
+        if self.rate is None:
+            return ceil_div(nbytes, self.bus_bytes)
+        return ceil_div(nbytes * self.rate.denominator, self.rate.numerator)
 
     def first_chunk(self, words: int) -> int:
         """Return the cycles to fetch a program's first chunk (docs/machine.md, section 4).
@@ -109,7 +119,8 @@ class MemoryBus:
     def _row_slots(self, start: int, nbytes: int) -> int:
         """Return how many bus slots a row takes that begins at byte ``start`` of a burst.
 
-        Each burst takes as many slots as it has beats, but at least ``burst_gap``.
+        Each burst takes the slots of its beats and in which the memory serves its bytes, but at
+        least ``burst_gap``.
         """
         if not nbytes:
             return 0
@@ -117,10 +128,14 @@ class MemoryBus:
         skipped = start // self.bus_bytes
         last = ceil_div(rest, self.bus_bytes)
         if not bursts:
-            return max(last - skipped, self.burst_gap)
-        first = max(self.burst_beats - skipped, self.burst_gap)
+            return max(last - skipped, self.serve_cycles(nbytes), self.burst_gap)
+        first = max(
+            self.burst_beats - skipped,
+            self.serve_cycles(self.burst_bytes - start),
+            self.burst_gap,
+        )
         between = (bursts - 1) * self.burst_slots
-        return first + between + (max(last, self.burst_gap) if rest else 0)
+        return first + between + (max(self.serve_cycles(rest), self.burst_gap) if rest else 0)
 
     def dense_slots(self, nbytes: int) -> int:
         """Return how many bus slots ``nbytes`` contiguous bytes from a burst boundary take."""
@@ -161,9 +176,10 @@ DEFAULT_BUS = MemoryBus()
 
 def bus_of(timing: BusTiming) -> MemoryBus:
     """Return the bus that a machine's timing describes."""
-    beats = timing.burst_bytes // timing.bus_bytes
-    gap = ceil_div(timing.dram_latency + beats, timing.outstanding_bursts)
-    return MemoryBus(timing.bus_bytes, timing.burst_bytes, max(beats, gap))
+    bus = MemoryBus(timing.bus_bytes, timing.burst_bytes, rate=timing.main_rate)
+    served = bus.serve_cycles(bus.burst_bytes)
+    gap = ceil_div(timing.dram_latency + served, timing.outstanding_bursts)
+    return replace(bus, burst_slots=max(served, gap))
 
 
 def registers_of(unit: Unit) -> Side:

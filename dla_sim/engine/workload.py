@@ -6,6 +6,7 @@ Timings.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from math import gcd
 
@@ -44,8 +45,8 @@ class _Groups:
     """Groups of equal memory rows of transfers, as int64 arrays.
 
     ``owner`` is the transfer and ``count`` the number of rows. ``first`` and ``last`` are the beats
-    of the first and last burst, ``between`` the bursts in between. ``last`` is 0 if there is one
-    burst.
+    of the first and last burst, ``first_bytes`` and ``last_bytes`` their bytes, ``between`` the
+    bursts in between. ``last`` is 0 if there is one burst.
     """
 
     owner: Int64
@@ -53,17 +54,27 @@ class _Groups:
     first: Int64
     last: Int64
     between: Int64
+    first_bytes: Int64
+    last_bytes: Int64
 
     def slots(self, memory: MemoryTiming) -> Int64:
         """Return the bus slots that each group of rows takes.
 
-        A burst takes its beats or the burst gap, whichever is longer.
+        A group has a first burst, whole bursts, and a last burst unless ``last`` is 0.
         """
         gap = memory.burst_gap
-        last = np.where(self.last > 0, np.maximum(self.last, gap), 0)
-        return (
-            np.maximum(self.first, gap) + self.between * max(memory.burst_beats, gap) + last
-        ) * self.count
+        first = np.maximum(self.first, gap)
+        last = np.maximum(self.last, gap)
+        if memory.rate is not None:
+            first = np.maximum(first, _serve_cycles(self.first_bytes, memory.rate))
+            last = np.maximum(last, _serve_cycles(self.last_bytes, memory.rate))
+        whole = max(memory.burst_cycles, gap)
+        return (first + self.between * whole + np.where(self.last > 0, last, 0)) * self.count
+
+
+def _serve_cycles(nbytes: Int64, rate: Fraction) -> Int64:
+    """Return the cycles in which a memory of ``rate`` serves each of ``nbytes``."""
+    return -(-nbytes * rate.denominator // rate.numerator)
 
 
 class TransferTable:
@@ -137,8 +148,10 @@ def _split_into_beats(
     bursts = final // burst + 1
     single = bursts == 1
     first = np.where(single, final // bus - start // bus + 1, burst // bus - start // bus)
-    last = np.where(single, 0, final % burst // bus + 1)
-    return _Groups(owner, count, first, last, np.maximum(bursts - 2, 0))
+    last_bytes = np.where(single, 0, final % burst + 1)
+    last = -(-last_bytes // bus)
+    first_bytes = np.where(single, nbytes, burst - start)
+    return _Groups(owner, count, first, last, np.maximum(bursts - 2, 0), first_bytes, last_bytes)
 
 
 @lru_cache(maxsize=65536)

@@ -76,6 +76,8 @@ def _values(kind: Any, rules: Mapping[str, Any]) -> str:
         return " or ".join(get_args(kind))
     if kind is str:
         return "text"
+    if not rules:
+        return "rate, 0.001 or more, or none"
     limits = f"integer, {rules['ge']} to {rules['le']}"
     return f"{limits}, or none" if NoneType in get_args(kind) else limits
 
@@ -147,13 +149,15 @@ _ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
 _TIMING_KEYS = tuple(Timing.model_fields)
 _CHOSEN = tuple(name for name in _ARCH_KEYS if Arch.model_fields[name].default is None)
 """Keys for which ``none`` selects the machine's default."""
+_RATES = tuple(name for name in _TIMING_KEYS if Timing.model_fields[name].default is None)
+"""Keys of Timing that are rates: numbers, fractions or ``none``."""
 _WORDS = ("isa", "numerics")
 SETTING_KEYS: tuple[str, ...] = (*_ARCH_KEYS, *_PE_KEYS, *_TIMING_KEYS)
 """Every key that a setting can name."""
 _UNITS = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _QUANTITY = re.compile(r"\s*(\d{1,30})\s*([A-Za-z]*)\s*")
 
-Settings = Iterable[str] | Mapping[str, int | str | None]
+Settings = Iterable[str] | Mapping[str, int | float | str | None]
 """Texts ``key=value``, or values by key; sizes may have a unit, as in "64KiB"."""
 
 
@@ -297,7 +301,7 @@ def preset_toml(preset: Preset) -> str:
                 )
                 here = (
                     f"; here {fits[setting.key]}"
-                    if value is None and fits[setting.key] is not None
+                    if value is None and fits.get(setting.key) is not None
                     else ""
                 )
                 lines.append(f"{line}  # {unit}{setting.meaning}{here}")
@@ -401,6 +405,8 @@ def quantity(key: str, text: str) -> int | str:
 def _place(values: dict[str, Any], key: str, text: str) -> None:
     if key in _PE_KEYS:
         values["arch"]["pe"][key.removeprefix("pe.")] = _number(key, text)
+    elif key in _RATES:
+        values["timing"][key] = None if text == "none" else text
     elif key in _TIMING_KEYS:
         values["timing"][key] = _number(key, text)
     elif key in _WORDS:
@@ -448,9 +454,10 @@ def _first_problem(error: ValidationError) -> str:
             f"unknown key '{'.'.join(path)}'; {suggest_name(path[-1], known)}choose one of "
             f"{', '.join(known)}"
         )
-    if problem["type"] == "value_error":
+    if problem["type"] == "value_error" and len(path) < 2:  # of several keys
         return str(problem["ctx"]["error"])
-    return f"{key} is {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
+    reason = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{key} is {problem['input']!r}: {reason}"
 
 
 def _valid_keys(path: list[str]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ CPU = "cpu"
 _REMEDY = "docs/systems.md shows how to write one"
 _SECONDS = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
 MEMORY_KEYS = (
-    "bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts",
+    "bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts", "dram_rate",
     *(name for name in Timing.model_fields if name.startswith("flash_")),
 )  # fmt: skip
 """Keys of Timing that belong to the memory; the system sets them once."""
@@ -64,14 +64,14 @@ class _Memory(_Table):
 _MemoryWithTiming = create_model(
     "_MemoryWithTiming",
     __base__=_Memory,
-    **dict.fromkeys(MEMORY_KEYS, (int | str | None, None)),  # type: ignore[call-overload]
+    **dict.fromkeys(MEMORY_KEYS, (int | float | str | None, None)),  # type: ignore[call-overload]
 )
 
 
 class _Accelerator(_Table):
     name: str = Field(min_length=1)
     preset: str = DEFAULT_PRESET
-    settings: dict[str, int | str] = {}
+    settings: dict[str, int | float | str] = {}
     count: int = Field(default=1, ge=1, le=MOST_UNITS)
     parts: int = Field(default=1, ge=1, le=MOST_UNITS)
 
@@ -455,7 +455,7 @@ def _accelerators(written: WrittenSystem, folder: Path) -> Iterable[Accelerator]
         for key in MEMORY_KEYS
         if getattr(written.memory, key) is not None
     }
-    shared: dict[str, int] = {}
+    shared: dict[str, int | float | str | None] = {}
     number = 0
     for one in written.accelerator:
         if one.name == CPU:

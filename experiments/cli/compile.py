@@ -134,7 +134,7 @@ def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
         index: ProgramTiming(program).run(timing).cycles
         for index, program in compiled.programs.items()
     }
-    return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.bus_bytes)
+    return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.main)
 
 
 def _print_partition(

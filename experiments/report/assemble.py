@@ -29,7 +29,7 @@ from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
 from dla_sim.device import Trace
 from dla_sim.presets import Preset
-from dla_sim.timing import Timing
+from dla_sim.timing import MemoryTiming, Timing
 from experiments.cost.estimate import estimate, layer_energies, run_activity
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun, figures, memory_map, occupancy, timeline
@@ -50,7 +50,6 @@ from experiments.report.schema import (
     RunSegment,
 )
 from experiments.version import tool_version
-from isa.instruction import ceil_div
 from isa.program_file import to_bytes
 
 if TYPE_CHECKING:
@@ -340,7 +339,7 @@ def _describe_steps(
     """Return the account of a run's steps, and the cycles of the last one from end to end."""
     timing = conditions.hardware.timing
     cycles = {index: trace.cycles for index, trace in traces.items()}
-    account = partial(end_to_end, compiled, host, cycles, timing.bus_bytes)
+    account = partial(end_to_end, compiled, host, cycles, timing.main)
     if not compiled.package.graph.state:
         return None, account()
     state = tuple(_state_entries(compiled))
@@ -401,12 +400,12 @@ def end_to_end(
     compiled: CompiledNetwork,
     host: Host,
     regions: Mapping[int, int],
-    bus_bytes: int,
+    memory: MemoryTiming,
     resident: Collection[str] = (),
 ) -> EndToEnd:
     """Return the estimated cycles of a whole inference, whose segments run in sequence.
 
-    ``regions`` are the cycles of each region that runs; the bus moves ``bus_bytes`` per cycle. A
+    ``regions`` are the cycles of each region that runs; ``memory`` is the main memory. A
     region's input that no other region produces crosses the bus once, and so does a region's output
     that the CPU or the application consumes. Tensors that pass from region to region are not moved,
     nor is the ``resident`` state of a network, which passes from step to step. With banked memory,
@@ -421,7 +420,7 @@ def end_to_end(
             partition,
             estimates,
             regions,
-            partial(_transfer, partition.graph, packed, bus_bytes),
+            partial(_transfer, partition.graph, packed, memory),
             resident,
         )
     )
@@ -490,7 +489,7 @@ def list_segments(
 def _transfer(
     graph: Graph,
     packed: Mapping[tuple[int, str], int],
-    bus_bytes: int,
+    memory: MemoryTiming,
     names: Sequence[str],
     region: int,
 ) -> Iterator[RunSegment]:
@@ -503,7 +502,7 @@ def _transfer(
         name: value.elements * np.dtype(value.dtype).itemsize for name, value in values.items()
     }
     cycles = sum(
-        ceil_div(packed.get((region, name), nbytes), bus_bytes) for name, nbytes in plain.items()
+        memory.data_cycles(packed.get((region, name), nbytes)) for name, nbytes in plain.items()
     )
     cycles += sum(
         math.ceil(packed.get((region, name), 0) / DEFAULT_COST.bytes_per_cycle) for name in names

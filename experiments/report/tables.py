@@ -231,8 +231,11 @@ def machine_line(report: RunReport) -> str:
     array = f"{pe['ic']}x{pe['oc']}" + (f"x{pe['ow']}" if pe["ow"] > 1 else "")
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
+    slower = [f"memory {report.timing['dram_rate']}"] if report.timing.get("dram_rate") else []
     if report.timing.get("flash_bytes"):
-        bus += f" (flash {report.timing['flash_bytes']})"
+        flash = report.timing.get("flash_rate") or report.timing["flash_bytes"]
+        slower.append(f"flash {flash}")
+    bus += f" ({', '.join(slower)})" if slower else ""
     isa = report.arch["isa"] + memory_of(report.arch).note
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {isa}, schedule {report.schedule}"
 
@@ -447,11 +450,13 @@ def _count_turns(rows: int) -> str:
 
 
 def bus_line(bus: Bus) -> str:
-    """Return the bytes per cycle that the bus sustains, and the bursts that limit it."""
+    """Return the bytes per cycle that the bus sustains, and what limits them."""
+    sustained = f"sustains {bus.sustained_bytes:.3g} of {bus.width_bytes} bytes/cycle"
+    if bus.outstanding_bursts >= bus.bursts_to_fill:
+        return f"{sustained}, the rate of the memory"
     return (
-        f"sustains {bus.sustained_bytes:.3g} of {bus.width_bytes} bytes/cycle with "
-        f"{bus.outstanding_bursts} bursts in "
-        f"flight; {bus.bursts_to_fill} would fill it"
+        f"{sustained} with {bus.outstanding_bursts} bursts in flight; {bus.bursts_to_fill} would "
+        "fill it"
     )
 
 

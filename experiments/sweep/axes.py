@@ -77,7 +77,8 @@ def _check_value(key: str, value: Any) -> Any:
     try:
         checked = _CHECKERS[key].validate_python(value, strict=True)
     except ValidationError as error:
-        reason = str(error.errors(include_url=False)[0]["msg"]).removeprefix("Input ")
+        message = str(error.errors(include_url=False)[0]["msg"])
+        reason = message.removeprefix("Input ").removeprefix("Value error, ")
         raise InputError(f"{key} is {value!r}: {reason}") from error
     return variant(checked).name if key == "isa" else checked
 

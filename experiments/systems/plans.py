@@ -15,7 +15,7 @@ from byoc.partitioning.partition import HostPart
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
 from dla_sim.systems.work import JobStage, Plan, Plans, ProgramWork
-from dla_sim.timing import Timing
+from dla_sim.timing import MemoryTiming, Timing
 from experiments.report.assemble import end_to_end, host_estimate
 from experiments.running.given import Given
 from experiments.running.network import Network, load
@@ -92,7 +92,7 @@ class PlanMaker:
             else:
                 compiled = self._compile(model, kind, hardware)
                 works = self._work(model, compiled, hardware)
-                stages = _stages(compiled, works, hardware.timing.bus_bytes, speed)
+                stages = _stages(compiled, works, hardware.timing.main, speed)
             self._plans[key] = Plan(kind, tuple(stages))
         return self._plans[key]
 
@@ -147,14 +147,14 @@ def _stages_on_cores(network: Network, speed: float) -> list[JobStage]:
 
 
 def _stages(
-    compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float
+    compiled: CompiledNetwork, works: Mapping[int, ProgramWork], memory: MemoryTiming, speed: float
 ) -> list[JobStage]:
     """Return the stages of a job: regions, CPU parts and transfers, as ``dla run`` has them.
 
     CPU time is divided by the cores' speed.
     """
     alone = {index: work.alone for index, work in works.items()}
-    account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)
+    account = end_to_end(compiled, host_estimate(compiled.partition), alone, memory)
     stages = []
     for segment in account.segments:
         if segment.on == "dla":

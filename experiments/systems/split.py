@@ -345,11 +345,11 @@ def _report(
     """
     regions = list(timed.values())
     total = sum((one.account for one in regions[1:]), start=regions[0].account)
-    bus = system.accelerators[0].hardware.timing.bus_bytes
+    memory = system.accelerators[0].hardware.timing.main
     estimate = host_estimate(compiled.partition)
     whole, split = (
         end_to_end(
-            compiled, estimate, {index: getattr(one, key) for index, one in timed.items()}, bus
+            compiled, estimate, {index: getattr(one, key) for index, one in timed.items()}, memory
         ).cycles
         for key in ("alone", "latency")
     )

@@ -59,9 +59,9 @@ def test_the_estimates_are_for_the_documented_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"bus_bytes": 32}, {"bus_bytes": 4}, {"dram_latency": 500}]
+    "settings", [{}, {"bus_bytes": 32}, {"bus_bytes": 4}, {"dram_latency": 500}, {"dram_rate": 0.5}]
 )
-def test_a_bus_has_the_rate_of_its_timing(settings: dict[str, int]) -> None:
+def test_a_bus_has_the_rate_of_its_timing(settings: dict[str, float]) -> None:
     for preset in ("balanced-64", "balanced-256"):
         timing = load_hardware(preset, settings).timing
         bus = bus_of(timing)

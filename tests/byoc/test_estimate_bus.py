@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import ceil
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ BUSES = [
     MemoryBus(8, 64, 20),
     MemoryBus(4, 128, 32),
     MemoryBus(32, 64, 2),
+    MemoryBus(8, 64, 146, Fraction(11, 25)),
 ]
 
 
@@ -28,7 +30,9 @@ def slots_of_row(bus: MemoryBus, address: int, nbytes: int) -> int:
         first = max(address, block * bus.burst_bytes) // bus.bus_bytes
         last = min(address + nbytes, (block + 1) * bus.burst_bytes)
         beats = -(-last // bus.bus_bytes) - first
-        total += bus.burst_slots if beats == bus.burst_beats else max(beats, bus.burst_gap)
+        served = ceil((last - max(address, block * bus.burst_bytes)) / (bus.rate or bus.bus_bytes))
+        whole = served == bus.serve_cycles(bus.burst_bytes)
+        total += bus.burst_slots if whole else max(beats, served, bus.burst_gap)
     return total
 
 

@@ -98,6 +98,13 @@ WIDTH = (
     + _COMPUTE
     + _LONG_STORE
 )
+RATE = (
+    _SHORT_STORE.format(bytes=448, rows=1, stride=0)
+    + "    OP_DMA_WRITE\n"
+    + _LOAD.format(bytes=4, rows=200, stride=64)
+    + _COMPUTE
+    + _LONG_STORE
+)
 
 ANOMALIES = (
     Anomaly("queue_depth", QUEUE, {"queue_depth": 1}, {"queue_depth": 2}, 1790, 2215),
@@ -111,4 +118,12 @@ ANOMALIES = (
         2343,
     ),
     Anomaly("bus_bytes", WIDTH, {"outstanding_bursts": 128}, {"bus_bytes": 16}, 1387, 1424),
+    Anomaly(
+        "dram_rate",
+        RATE,
+        {"outstanding_bursts": 128, "dram_rate": 4},
+        {"dram_rate": 8},
+        1600,
+        1627,
+    ),
 )

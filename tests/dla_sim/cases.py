@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +31,12 @@ NEIGHBOUR = {
     ("ST", "previous"): "EX",
 }
 
-NO_FLASH = {
+NO_FLASH: Mapping[str, Any] = {
     "flash_bytes": 0,
     "flash_burst_bytes": 128,
     "flash_latency": 64,
     "flash_outstanding_bursts": 2,
+    "flash_rate": None,
 }
 
 
@@ -68,7 +70,7 @@ class Case:
     """
 
     arch: Arch
-    timing: Mapping[str, int]
+    timing: Mapping[str, Any]
     steps: tuple[Step, ...]
     command_address: int = 0
     segments: tuple[tuple[int, int], ...] = ()

@@ -10,7 +10,12 @@ from isa.ops import ALL
 from tests.dla_sim.program_generator import COMPUTE, ISA
 from tests.dla_sim.tick import TickResult
 
-BURSTS = ("bound by burst_gap", "bound by its beats", "with a partial bus word")
+BURSTS = (
+    "bound by burst_gap",
+    "bound by its beats",
+    "bound by its rate",
+    "with a partial bus word",
+)
 COMMON = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
     *(f"{memory}: burst {what}" for memory in ("dram", "flash") for what in BURSTS),

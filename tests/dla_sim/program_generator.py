@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 from isa.arch import PACKED, Arch, BankedMemory, PeArray
 from isa.instruction import Command, Unit
@@ -74,8 +76,11 @@ Planes are words behind dense.
 """
 
 
-def random_case(seed: int, isa: str = ISA) -> Case:
-    """The case of ``seed``, always the same, for a machine of ``isa``."""
+def random_case(seed: int, isa: str = ISA, *, slow_memories: bool = True) -> Case:
+    """The case of ``seed``, always the same, for a machine of ``isa``.
+
+    Without ``slow_memories`` every memory serves the beats of its bus, as hardware does.
+    """
     rng = random.Random(seed)
     arch = (_arch_of_words if isa == PACKED else _arch)(rng)
     timing = random_timing(rng)
@@ -102,7 +107,20 @@ def random_case(seed: int, isa: str = ISA) -> Case:
         step = replace(step, layer=rng.choice(("", "a", "b")), kind=rng.choice(("", "", "DEPTH")))
         steps.append(replace(step, flags=flags, padding=rng.randint(0, padding)))
     case = Case(arch, timing, tuple(steps), DRAM_BYTES // 2 + 8 * rng.randint(0, 40))
-    return _with_flash(case, random.Random(f"flash {seed}")) if seed % 3 == 1 else case
+    case = _with_flash(case, random.Random(f"flash {seed}")) if seed % 3 == 1 else case
+    slow = slow_memories and seed % 2
+    return _with_rates(case, random.Random(f"rates {seed}")) if slow else case
+
+
+def _with_rates(case: Case, rng: random.Random) -> Case:
+    """Give the memories of a case rates of their own, many of them below a byte a cycle."""
+    rates = {
+        key: rng.choice((None, "1", "0.44", "11/25", "1/3", "1/7", "7/3", "2.75", "0.99"))
+        for key in ("dram_rate", "flash_rate")
+    }
+    widths = {"dram_rate": case.timing["bus_bytes"], "flash_rate": case.timing["flash_bytes"]}
+    kept = {key: rate for key, rate in rates.items() if rate and Fraction(rate) <= widths[key]}
+    return replace(case, timing={**case.timing, **kept})
 
 
 def _with_flash(case: Case, rng: random.Random) -> Case:
@@ -186,7 +204,7 @@ def _arch_of_words(rng: random.Random) -> Arch:
     )  # fmt: skip
 
 
-def random_timing(rng: random.Random) -> dict[str, int]:
+def random_timing(rng: random.Random) -> dict[str, Any]:
     """The constants of a machine without a flash."""
     bus = rng.choice((1, 2, 4, 8, 8, 16, 32))
     fast = rng.random() < 0.5
@@ -195,6 +213,7 @@ def random_timing(rng: random.Random) -> dict[str, int]:
         "burst_bytes": bus * rng.choice((1, 2, 4, 8)),
         "dram_latency": rng.choice((0, 1, 2, 5, 10, rng.randint(0, 50), 50)),
         "outstanding_bursts": rng.choice((1, 2, 3, 4, 8, 16)),
+        "dram_rate": None,
         **NO_FLASH,
         "queue_depth": rng.randint(1, 4),
         "fetch_bytes": 512 if fast else 8 * rng.choice((1, 2, 3, 4, 8, 16)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 from isa.arch import PACKED, Arch, PeArray
 from isa.plugins import variant
@@ -11,6 +13,7 @@ from tests.dla_sim.cases import NO_FLASH, Case, Step, legal_steps
 
 PLAIN_TIMING = {
     "bus_bytes": 8, "burst_bytes": 64, "dram_latency": 0, "outstanding_bursts": 16,
+    "dram_rate": None,
     "queue_depth": 4,
     "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1,
     "ex_drain": 0,
@@ -58,7 +61,7 @@ def simplifications(case: Case) -> Iterator[Case]:
             yield replace(case, steps=legal_steps(steps))
 
 
-def _is_machine(timing: Mapping[str, int], arch: Arch) -> bool:
+def _is_machine(timing: Mapping[str, Any], arch: Arch) -> bool:
     """Return True if every burst has a beat, and flash and bus are narrow enough.
 
     The flash is no wider than the bus, and the bus no wider than half a word.
@@ -68,7 +71,13 @@ def _is_machine(timing: Mapping[str, int], arch: Arch) -> bool:
     burst, bus, flash_burst, flash = (
         timing[name] for name in ("burst_bytes", "bus_bytes", "flash_burst_bytes", "flash_bytes")
     )
-    return burst >= bus >= flash and flash_burst >= flash
+    rates = (Fraction(timing["dram_rate"] or bus), Fraction(timing["flash_rate"] or flash))
+    return (
+        burst >= bus >= flash
+        and flash_burst >= flash
+        and bus >= rates[0]
+        and (flash >= rates[1] or not flash)
+    )
 
 
 def _fewer_steps(case: Case) -> Iterator[Case]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,8 @@ MEMORIES = [
     MemoryTiming(width=1, burst_bytes=1, latency=0, outstanding=16),
     MemoryTiming(width=16, burst_bytes=16, latency=100, outstanding=1),
     MemoryTiming(width=4, burst_bytes=256, latency=100, outstanding=8),
+    MemoryTiming(width=8, burst_bytes=64, latency=100, outstanding=16, rate=Fraction(11, 25)),
+    MemoryTiming(width=16, burst_bytes=256, latency=10, outstanding=3, rate=Fraction(7, 3)),
 ]
 
 
@@ -27,7 +32,7 @@ def bursts_one_by_one(access: Access, memory: MemoryTiming) -> tuple[int, int]:
             end = min(high, (low // memory.burst_bytes + 1) * memory.burst_bytes)
             words = (end - 1) // memory.width - low // memory.width + 1
             beats += words
-            slots += max(words, memory.burst_gap)
+            slots += max(words, ceil((end - low) / (memory.rate or 1000)), memory.burst_gap)
             low = end
     return slots, beats
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -79,7 +80,7 @@ def times_without_sharing(workload: Workload) -> CommandTimes:
     return collect_times(workload, times)
 
 
-def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
+def better_machines(timing: Mapping[str, Any]) -> Iterator[tuple[str, Timing]]:
     """Machines that are better than ``timing`` in one constant, by a little and by much."""
     for name in MORE_IS_BETTER:
         for value in (timing[name] + 1, 3 * timing[name]):
@@ -95,6 +96,11 @@ def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
         wider = 2 * timing[name]
         if 0 < wider <= most and (name == "bus_bytes" or wider <= timing["bus_bytes"]):
             yield name, Timing(**{**timing, name: wider})
+    for name, width in (("dram_rate", "bus_bytes"), ("flash_rate", "flash_bytes")):
+        if timing[name] is not None:
+            faster = min(2 * Fraction(timing[name]), timing[width])
+            for value in {None, str(faster)}:
+                yield name, Timing(**{**timing, name: value})
     for name in ("sram_read_bytes", "sram_write_bytes"):
         if timing[name]:
             yield name, Timing(**{**timing, name: 0})

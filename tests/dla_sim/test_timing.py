@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"
 
 
 def test_defaults_are_those_of_the_machine_description() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", MACHINE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert {name: int(value) for name, value in rows} == dict(Timing())
+    text = MACHINE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\d+|none) \|", text, re.MULTILINE)
+    assert {name: None if value == "none" else int(value) for name, value in rows} == dict(Timing())
 
 
 def test_derived_values() -> None:
@@ -48,7 +50,60 @@ def test_a_machine_without_a_flash_is_written_as_ever() -> None:
     assert Timing(flash_latency=9).model_dump().keys() - Timing().model_dump().keys() == {
         "flash_latency"
     }
-    assert len(Timing(flash_bytes=2).model_dump()) == len(Timing.model_fields)
+    assert len(Timing(flash_bytes=2).model_dump()) == len(Timing.model_fields) - 2  # no rates
+
+
+@pytest.mark.parametrize(
+    ("given", "stored", "exact"),
+    [
+        ("0.44", 0.44, Fraction(11, 25)),
+        (0.44, 0.44, Fraction(11, 25)),
+        ("11/25", 0.44, Fraction(11, 25)),
+        ("1/3", "1/3", Fraction(1, 3)),
+        ("6/2", 3, Fraction(3)),
+        (2.0, 2, Fraction(2)),
+        (1e-3, 0.001, Fraction(1, 1000)),
+        ("3.999999999", 3.999999999, Fraction(3999999999, 10**9)),
+        (8, 8, None),
+        (None, None, None),
+    ],
+)
+def test_a_rate_is_exact(given: object, stored: object, exact: Fraction | None) -> None:
+    timing = Timing.model_validate({"dram_rate": given})
+    assert timing.dram_rate == stored
+    assert type(timing.dram_rate) is type(stored)
+    assert timing.main.rate == exact
+    assert Timing.model_validate_json(timing.model_dump_json()) == timing
+
+
+@pytest.mark.parametrize(
+    "given",
+    [0, "0", -1, "-0.5", "fast", "1/0", "1e3", "0.0009", 0.1 + 0.2, True, float("nan"),
+     float("inf"), "9" * 5000, "1/", ".5", [1]],
+)  # fmt: skip
+def test_bad_rates(given: object) -> None:
+    with pytest.raises(ValidationError, match="write a decimal or a fraction of bytes per cycle"):
+        Timing.model_validate({"dram_rate": given})
+
+
+def test_a_memory_is_no_faster_than_its_bus() -> None:
+    message = "dram_rate 8.5 must be at most bus_bytes 8; leave dram_rate out for a memory that"
+    with pytest.raises(ValidationError, match=message):
+        Timing.model_validate({"dram_rate": 8.5})
+    with pytest.raises(ValidationError, match="flash_rate 2 must be at most flash_bytes 1"):
+        Timing.model_validate({"flash_bytes": 1, "flash_rate": 2})
+    assert Timing.model_validate({"flash_rate": 2}).flash is None  # not used
+
+
+def test_a_slow_memory_by_hand() -> None:
+    """64 bytes take 64 / 0.44 = 145.45 cycles, so 146; the gap of 2 bursts is (100 + 146) / 2."""
+    slow = Timing(dram_rate=0.44).main
+    assert (slow.burst_beats, slow.burst_cycles, slow.burst_gap) == (8, 146, 16)
+    assert Timing(dram_rate=0.44, outstanding_bursts=2).main.burst_gap == 123
+    assert slow.sustained_bytes == 64 / 146
+    assert slow.least_slots(1000) == -(-1000 * 25 // 11)
+    assert Timing(dram_rate=0.44).lower_bound(0, 64, 1000, (0, 0)) == 2273
+    assert Timing(dram_rate=0.44, flash_bytes=1).lower_bound(0, 64, 0, (11, 7)) == 25 + 7
 
 
 def test_bounds_by_hand() -> None:

@@ -169,8 +169,14 @@ orient="auto-start-reverse"><path d="M0,0 L10,5 L0,10 z" fill="{FLOW}"/></marker
 
 
 KEYS: dict[str, tuple[str, ...]] = {
-    "main memory": ("dram_latency", "outstanding_bursts", "burst_bytes"),
-    "flash": ("flash_bytes", "flash_latency", "flash_outstanding_bursts", "flash_burst_bytes"),
+    "main memory": ("dram_latency", "outstanding_bursts", "burst_bytes", "dram_rate"),
+    "flash": (
+        "flash_bytes",
+        "flash_latency",
+        "flash_outstanding_bursts",
+        "flash_burst_bytes",
+        "flash_rate",
+    ),
     "bus": ("bus_bytes",),
     "command fetch": ("fetch_bytes", "fetch_buffers"),
     "queue": ("queue_depth",),

@@ -103,6 +103,8 @@ def random_machine(random: Random) -> tuple[Arch, Timing]:
         flash_burst_bytes=max(flash, 1) * int(random.choice([1, 8, 64])),
         flash_latency=int(random.choice([0, 30])),
         flash_outstanding_bursts=int(random.choice([1, 2, 64])),
+        dram_rate=random.choice([None, None, 0.44, 1]),
+        flash_rate=random.choice([None, 0.3]),
         queue_depth=int(random.choice([1, 2, 8])),
         dma_setup=int(random.choice([0, 4])),
         dma_drain=int(random.choice([0, 4])),

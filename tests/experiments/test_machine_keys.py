@@ -32,7 +32,9 @@ from tests.dla_sim.program_generator import ISA, random_case
 from tests.dla_sim.tick import run_ticks
 
 SIMULATORS = ("engine", "tick model")
+RATES = ("dram_rate", "flash_rate")
 EXCUSED = {
+    **dict.fromkeys(RATES, ("hardware",)),  # hardware takes one slot a beat and refuses rates
     "clock_hz": (*SIMULATORS, "hardware"),  # only where a time is printed
     # where the compiler puts buffers; the machine takes any address
     "alignment": (*SIMULATORS, "hardware"),
@@ -47,7 +49,11 @@ KEYS = {setting.key: setting for setting in list_settings()}
 
 def other_values(setting: Setting, value: Any) -> list[Any]:
     """Values that a key might have instead."""
-    texts = {"isa": ("v1", "v3"), "numerics": ("onnxruntime", "fixed")}
+    texts = {
+        "isa": ("v1", "v3"),
+        "numerics": ("onnxruntime", "fixed"),
+        **dict.fromkeys(RATES, (0.75, "1/3")),
+    }
     if setting.key in texts:
         return [other for other in texts[setting.key] if other != value]
     given = value or 0
@@ -173,7 +179,7 @@ def sweeps_know(setting: Setting) -> bool:
         value = (
             f'"{setting.default}"'
             if isinstance(setting.default, str)
-            else setting.default or least(setting)
+            else setting.default or (0.5 if setting.key in RATES else least(setting))
         )
         parse_spec(f'networks = "digits-cnn"\n{section}.{setting.key} = [{value}]\n')
     plain = bool(setting.words) and words(setting.key) == setting.words

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import NamedTuple
 
 from isa.access import Access
@@ -33,6 +34,7 @@ class Memory(NamedTuple):
     burst: int
     latency: int
     outstanding: int
+    rate: Fraction
 
 
 def memory_of(constant: bool, timing: TimingConstants) -> Memory:
@@ -44,10 +46,31 @@ def memory_of(constant: bool, timing: TimingConstants) -> Memory:
             timing.flash_burst_bytes,
             timing.flash_latency,
             timing.flash_outstanding_bursts,
+            _exact(timing.flash_rate or timing.flash_bytes),
         )
     return Memory(
-        "dram", timing.bus_bytes, timing.burst_bytes, timing.dram_latency, timing.outstanding_bursts
+        "dram",
+        timing.bus_bytes,
+        timing.burst_bytes,
+        timing.dram_latency,
+        timing.outstanding_bursts,
+        _exact(timing.dram_rate or timing.bus_bytes),
     )
+
+
+def _exact(rate: float | str) -> Fraction:
+    """The rate as it is written."""
+    return Fraction(f"{rate}")
+
+
+def serve(nbytes: int, memory: Memory) -> int:
+    """Cycles until a memory that serves its rate every cycle has served the bytes."""
+    served = Fraction(0)
+    cycles = 0
+    while served < nbytes:
+        served += memory.rate
+        cycles += 1
+    return cycles
 
 
 def ceiling(numerator: int, denominator: int) -> int:
@@ -59,17 +82,18 @@ def transfer_slots(
     rows: Iterable[tuple[int, int]], memory: Memory, events: Counter[str]
 ) -> list[str]:
     """The slots of a transfer of half-open byte intervals of a memory, in order (section 6)."""
-    burst_beats = memory.burst // memory.width
-    gap = ceiling(memory.latency + burst_beats, memory.outstanding)
+    gap = ceiling(memory.latency + serve(memory.burst, memory), memory.outstanding)
     slots: list[str] = []
     for start, end in rows:
         while start < end:
             stop = min(end, (start // memory.burst + 1) * memory.burst)
             bus_words = {byte // memory.width for byte in range(start, stop)}
             beats = len(bus_words)
-            held = max(0, gap - beats)
+            served = serve(stop - start, memory)
+            held = max(beats, served, gap) - beats
             slots += [BEAT] * beats + [HELD[memory.name]] * held
-            events[f"{memory.name}: burst bound by burst_gap"] += held > 0
+            events[f"{memory.name}: burst bound by burst_gap"] += gap > max(beats, served)
+            events[f"{memory.name}: burst bound by its rate"] += served > max(beats, gap)
             events[f"{memory.name}: burst bound by its beats"] += held == 0
             events[f"{memory.name}: burst with a partial bus word"] += (
                 beats * memory.width != stop - start
