@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device, Trace
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, BusArbiter
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, make_arbiter
+from dla_sim.engine.dram import open_dram
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import LD, ST, UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
@@ -29,8 +30,8 @@ from isa.program import Program
 class Stretch:
     """Interval of cycles ``[begin, end)`` in which the same bus ports transfer data.
 
-    ``granted`` counts the slots of each of ``PORTS``. A slot is granted in every cycle, so it sums
-    to the number of cycles.
+    ``granted`` counts the slots of each of ``PORTS``. A slot is granted in every cycle that is not
+    in a refresh of the main memory.
     """
 
     begin: int
@@ -62,7 +63,9 @@ class _Replay:
     """Simulation of the bus from its first data phase to its last."""
 
     def __init__(self, workload: Workload, times: CommandTimes) -> None:
-        self._arbiter = BusArbiter()
+        self._dram = open_dram(workload, len(workload))
+        self._arbiter = make_arbiter(self._dram)
+        self._chunk_key = len(workload)
         self._fetch = _Chunks(workload, times)
         self._phases = {
             LD_PORT: _phases(workload, times, LD),
@@ -70,6 +73,7 @@ class _Replay:
         }
         self._begins = [NEVER] * len(PORTS)
         self._slots = [0] * len(PORTS)
+        self._keys = [0] * len(PORTS)
         self._expected = [0] * len(PORTS)
 
     def run(self) -> BusUsage:
@@ -91,17 +95,21 @@ class _Replay:
                 self._handle_end(ended)
             for port, time in enumerate(begins):
                 if time == arbiter.now:
-                    arbiter.begin(port, self._slots[port])
+                    slots = self._slots[port]
+                    if self._dram is not None:
+                        slots, _ = self._dram.begin(self._keys[port], time, slots)
+                    arbiter.begin(port, slots)
                     begins[port] = NEVER
         return BusUsage(tuple(stretches), tuple(self._fetch.phases))
 
     def _announce(self, port: int) -> None:
         """Record when the next data phase of ``port`` begins, if it has another one."""
         if port == FETCH_PORT:
+            self._keys[port] = self._chunk_key + len(self._fetch.phases)
             self._begins[port], self._slots[port] = self._fetch.next()
         else:
-            phase = next(self._phases[port], (NEVER, 0, 0))
-            self._begins[port], self._slots[port], self._expected[port] = phase
+            phase = next(self._phases[port], (NEVER, 0, 0, 0))
+            self._begins[port], self._slots[port], self._expected[port], self._keys[port] = phase
 
     def _handle_end(self, port: int) -> None:
         if port == FETCH_PORT:
@@ -114,15 +122,19 @@ class _Replay:
         self._announce(port)
 
 
-def _phases(workload: Workload, times: CommandTimes, unit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the data phases of one unit as (begin, slots, end)."""
+def _phases(
+    workload: Workload, times: CommandTimes, unit: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the data phases of one unit as (begin, slots, end, command)."""
     columns = workload.columns
     members = workload.demands.by_unit[unit]
     members = members[columns["slots"][members] > 0]
     begin = times.start + columns["lead"]
     end = times.end - columns["tail"]
     yield from zip(
-        *(column[members].tolist() for column in (begin, columns["slots"], end)), strict=True
+        *(column[members].tolist() for column in (begin, columns["slots"], end)),
+        members.tolist(),
+        strict=True,
     )
 
 

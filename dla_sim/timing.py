@@ -112,6 +112,14 @@ class MemoryTiming:
         return max(-(-nbytes // self.burst_bytes) * self.burst_gap, self.data_cycles(nbytes))
 
 
+_OPTIONS = {
+    "flash_": "flash_bytes",
+    "dram_row_": "dram_row_bytes",
+    "dram_refresh_": "dram_refresh_interval",
+}
+"""Keys of an option, by their first letters, and the key that is 0 without the option."""
+
+
 class Timing(BaseModel):
     """Timing parameters of a machine; frozen, and unknown keys are errors."""
 
@@ -143,6 +151,23 @@ class Timing(BaseModel):
         None, "bytes/cycle", "rate of the main memory",
         "what the main memory serves, such as 0.44 or 11/25; none: bus_bytes",
     )  # fmt: skip
+    dram_row_bytes: int = declare_key(
+        0, "bytes", "row of the main memory",
+        "main memory: bytes of a row, a power of two; 0 is no rows", 0, 1 << 20,
+    )  # fmt: skip
+    dram_row_banks: int = declare_key(
+        8, "banks", "banks of the main memory", "main memory: banks with an open row each", 1, 1024
+    )
+    dram_row_miss: int = declare_key(
+        36, "cycles", "row miss", "main memory: to close a row and open another", 0, 1 << 20
+    )
+    dram_refresh_interval: int = declare_key(
+        0, "cycles", "refresh interval", "main memory: between two refreshes; 0 is no refresh",
+        0, 1 << 30,
+    )  # fmt: skip
+    dram_refresh_cycles: int = declare_key(
+        280, "cycles", "refresh", "main memory: of a refresh, in which the bus is idle", 1, 1 << 20
+    )
     flash_bytes: int = declare_key(
         0, "bytes/cycle", "width of the flash",
         "width of the flash, which holds constants and command words; 0 is none", 0, 4096,
@@ -251,6 +276,7 @@ class Timing(BaseModel):
                     f"{name} {rate} must be at most {width} {most}; leave {name} out for a memory "
                     "that keeps up"
                 )
+        self._check_dram()
         if self.fetch_bytes % 8:
             raise ValueError(
                 f"fetch_bytes is {self.fetch_bytes}; it must be a multiple of the 8 bytes of a "
@@ -258,16 +284,36 @@ class Timing(BaseModel):
             )
         return self
 
+    def _check_dram(self) -> None:
+        """Raise ValueError if a row or a refresh of the main memory cannot exist."""
+        row = self.dram_row_bytes
+        if row and (row & (row - 1) or row < self.burst_bytes):
+            raise ValueError(
+                f"dram_row_bytes is {row}; it must be a power of two and at least burst_bytes "
+                f"{self.burst_bytes}"
+            )
+        if 0 < self.dram_refresh_interval <= self.dram_refresh_cycles:
+            raise ValueError(
+                f"dram_refresh_cycles {self.dram_refresh_cycles} must be less than "
+                f"dram_refresh_interval {self.dram_refresh_interval}"
+            )
+
     @model_serializer(mode="wrap")
     def _omit_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit rates that are None, and flash parameters with defaults if there is no flash."""
+        """Omit rates that are None, and defaults of the options that a machine does not have."""
         values: dict[str, Any] = dump(self)
         fields = type(self).model_fields
         return {
             name: value
             for name, value in values.items()
             if value != fields[name].default
-            or (value is not None and (self.flash_bytes or not name.startswith("flash_")))
+            or (
+                value is not None
+                and all(
+                    getattr(self, switch) or not name.startswith(group)
+                    for group, switch in _OPTIONS.items()
+                )
+            )
         }
 
     def word_cycles(self, word_bytes: int) -> int:
@@ -284,6 +330,11 @@ class Timing(BaseModel):
                 f"{2 * self.bus_bytes} would do"
             )
         return word_bytes // self.bus_bytes
+
+    @property
+    def has_dram(self) -> bool:
+        """True if the main memory has rows or a refresh."""
+        return bool(self.dram_row_bytes or self.dram_refresh_interval)
 
     @property
     def main_rate(self) -> Fraction | None:

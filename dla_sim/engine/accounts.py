@@ -12,12 +12,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.engine.bus import Refresh
+from dla_sim.engine.dram import count_refreshed
 from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands, Workload
 from dla_sim.timing import Timing
 from isa.errors import InputError
 from isa.instruction import KINDS, Command, Operands
 from isa.program import Provenance
+
+Int64 = NDArray[np.int64]
 
 CAUSES = (
     "busy",
@@ -94,10 +98,13 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     for members in workload.demands.by_unit:
         _explain_waits(members, times, tokens, causes)
     beyond = times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"]
-    causes[:, BUS] = (columns["slots"] > 0) * beyond
+    opening = np.zeros_like(beyond)  # or refreshing
+    if times.missed is not None:
+        opening = _count_dram_cycles(workload, times, times.missed)
+    causes[:, BUS] = (columns["slots"] > 0) * (beyond - opening)
     memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
     causes[:, FLASH] = memory * columns["flash"]
-    causes[:, DRAM] = memory - causes[:, FLASH]
+    causes[:, DRAM] = memory - causes[:, FLASH] + opening
     causes[:, SRAM] = columns["scratchpad"] + columns["held"]
     delayed = list(workload.bank_loads)
     causes[delayed, SRAM] += beyond[delayed]
@@ -111,6 +118,16 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     causes[:, BUSY] = constant
     _check(workload, times, causes)
     return Causes(causes, workload.demands.by_unit, times.total, causes_of(workload.timing))
+
+
+def _count_dram_cycles(workload: Workload, times: CommandTimes, missed: Int64) -> Int64:
+    """Return the cycles of each data phase in which the main memory opens rows or refreshes."""
+    columns = workload.columns
+    timing = workload.timing
+    refresh = Refresh(timing.dram_refresh_interval, timing.dram_refresh_cycles)
+    begin = times.start + columns["lead"]
+    refreshed = count_refreshed(refresh, begin, times.end - columns["tail"])
+    return missed + np.where(columns["slots"] > 0, refreshed, 0)
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
@@ -258,9 +275,6 @@ def _kind(command: Command, source: Provenance | None) -> int:
             words=(command.index,),
         )
     return KINDS.index(kind)
-
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ and for the bus statistics (`dla_sim.inspection`). The engine without events use
 :class:`SharedBus`, or the :class:`BusPort` of one of several machines on a bus.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
@@ -14,6 +15,31 @@ PORTS = ("fetch", "LD", "ST")
 FETCH_PORT, LD_PORT, ST_PORT = range(len(PORTS))
 NEVER = 1 << 62
 """Time of an event that has not happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Refresh of the main memory in the cycles [k * interval, k * interval + cycles), k > 0.
+
+    ``interval`` is 0 without refresh.
+    """
+
+    interval: int
+    cycles: int
+
+    def count_slots(self, time: int) -> int:
+        """Return the number of cycles before ``time`` in which the bus can grant a slot."""
+        if time < self.interval or not self.interval:
+            return time
+        periods, rest = divmod(time, self.interval)
+        return time - (periods - 1) * self.cycles - min(rest, self.cycles)
+
+    def find_end(self, slots: int) -> int:
+        """Return the first cycle after the first ``slots`` > 0 cycles with a slot."""
+        if slots <= self.interval or not self.interval:
+            return slots
+        periods, rest = divmod(slots - 1 - self.interval, self.interval - self.cycles)
+        return (periods + 1) * self.interval + self.cycles + rest + 1
 
 
 class BusArbiter:
@@ -26,9 +52,10 @@ class BusArbiter:
         now: cycle up to which slots are granted.
         waiting: ports in their data phase, in any order.
         left: slots that each port still needs; 0 for ports outside a data phase.
+        refresh: refresh of the main memory, in a :class:`RefreshedArbiter` alone.
     """
 
-    __slots__ = ("_cyclic", "_last", "left", "now", "waiting")
+    __slots__ = ("_cyclic", "_last", "left", "now", "refresh", "waiting")
 
     def __init__(self, ports: int = len(PORTS)) -> None:
         self._cyclic = [
@@ -119,6 +146,38 @@ class BusArbiter:
         return [port for port in self._cyclic[self._last] if left[port]]
 
 
+class RefreshedArbiter(BusArbiter):
+    """Bus arbiter that grants no slot in the cycles of a refresh."""
+
+    __slots__ = ()
+
+    refresh: Refresh
+
+    def next_end(self) -> int:
+        """Return the cycle in which the next data phase ends if no other one begins."""
+        now = self.now
+        self.now = self.refresh.count_slots(now)
+        end = super().next_end()
+        self.now = now
+        return self.refresh.find_end(end)
+
+    def count_granted(self, requester: int, time: int) -> int:
+        """Return a port's slots from ``now`` to ``time`` if the set of ports stays the same."""
+        now = self.now
+        self.now = self.refresh.count_slots(now)
+        count = super().count_granted(requester, self.refresh.count_slots(time))
+        self.now = now
+        return count
+
+    def grant(self, horizon: int) -> int:
+        """Grant bus slots up to cycle ``horizon``, or until a data phase ends before it."""
+        now = self.now
+        self.now = self.refresh.count_slots(now)
+        ended = super().grant(self.refresh.count_slots(horizon))
+        self.now = self.refresh.find_end(self.now) if ended >= 0 else max(now, horizon)
+        return ended
+
+
 class BusPort(Protocol):
     """Interface of a machine to the bus of the system memory.
 
@@ -146,6 +205,26 @@ class BusPort(Protocol):
         """
 
 
+class MainMemory(Protocol):
+    """Interface of a bus to a main memory whose state changes the slots of data phases."""
+
+    refresh: Refresh
+
+    def begin(
+        self, key: int, time: int, slots: int, passing: PassingWords | None = None
+    ) -> tuple[int, PassingWords | None]:
+        """Begin a data phase at ``time``; return its slots and its words spread over them."""
+
+
+def make_arbiter(memory: MainMemory | None) -> BusArbiter:
+    """Return the arbiter of a bus to a main memory; None has neither rows nor refresh."""
+    if memory is None:
+        return BusArbiter()
+    arbiter = RefreshedArbiter()
+    arbiter.refresh = memory.refresh
+    return arbiter
+
+
 _COMPUTE = len(PORTS)
 
 
@@ -156,11 +235,12 @@ class SharedBus(BusArbiter):
     When one ends, the bus writes ``known``.
     """
 
-    __slots__ = ("_announced", "_banks", "_results", "known")
+    __slots__ = ("_announced", "_banks", "_memory", "_results", "known")
 
-    def __init__(self, known: list[int]) -> None:
+    def __init__(self, known: list[int], memory: MainMemory | None = None) -> None:
         super().__init__()
         self.known = known
+        self._memory = memory
         self._banks = Banks(self)
         # sorted by time
         self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []
@@ -210,6 +290,10 @@ class SharedBus(BusArbiter):
                 banks.compute(work)
                 continue
             end = time + work
+            if self._memory is not None:
+                work, passing = self._memory.begin(result, time, work, passing)
+                refresh = self._memory.refresh
+                end = refresh.find_end(refresh.count_slots(time) + work)
             # no competing requester
             if not (waiting or banks.busy or (announced and announced[0][0] < end)):
                 self.now = end
@@ -238,3 +322,13 @@ class SharedBus(BusArbiter):
             banks.busy = False
             return _COMPUTE
         return ended
+
+
+class RefreshedBus(RefreshedArbiter, SharedBus):
+    """Bus of one machine whose main memory has rows or a refresh."""
+
+    __slots__ = ()
+
+    def __init__(self, known: list[int], memory: MainMemory) -> None:
+        SharedBus.__init__(self, known, memory)
+        self.refresh = memory.refresh

@@ -7,15 +7,28 @@ units. Each is a small state machine that notifies the others when an operation 
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import numpy as np
 from simpy import Environment, Event
 from simpy.events import NORMAL, URGENT, EventPriority
 
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, BusArbiter
+from dla_sim.engine.bus import (
+    FETCH_PORT,
+    LD_PORT,
+    NEVER,
+    PORTS,
+    ST_PORT,
+    MainMemory,
+    make_arbiter,
+)
+from dla_sim.engine.dram import open_dram
 from dla_sim.engine.times import CommandTimes, deadlock
 from dla_sim.engine.workload import TOKEN_QUEUES, CommandCost, Workload
+
+_LAST = EventPriority(NORMAL + 1)
+"""Priority of an event that comes after all others of its cycle."""
 
 
 class Clock(Environment):
@@ -58,19 +71,40 @@ class BusEvents:
     cannot end in the same cycle.
     """
 
-    __slots__ = ("_arbiter", "_banks", "_clock", "_computing", "_pending", "computed", "done")
+    __slots__ = (
+        "_arbiter", "_banks", "_beginning", "_clock", "_computing", "_memory", "_pending",
+        "computed", "done",
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, memory: MainMemory | None = None) -> None:
         self._clock = clock
-        self._arbiter = BusArbiter()
+        self._memory = memory
+        self._beginning: list[tuple[int, int, int, PassingWords | None]] = []
+        self._arbiter = make_arbiter(memory)
         self._banks = Banks(self._arbiter)
         self._pending: Event | None = None
         self._computing: Event | None = None
         self.done: list[Callable[[], None]] = [lambda: None] * len(PORTS)
         self.computed: Callable[[], None] = lambda: None
 
-    def begin(self, port: int, slots: int, passing: PassingWords | None = None) -> None:
-        """Start a data phase of ``port`` in this cycle; ``slots`` is at least 1."""
+    def begin(self, port: int, slots: int, key: int, passing: PassingWords | None = None) -> None:
+        """Start a data phase of ``port`` in this cycle; ``slots`` is at least 1.
+
+        Data phases that begin in one cycle open rows of the main memory in the order of the ports.
+        """
+        if self._memory is None:
+            self._start(port, slots, passing)
+            return
+        self._beginning.append((port, slots, key, passing))
+        Callback(self._clock, 0, self._start_all, _LAST)
+
+    def _start_all(self, _: Event) -> None:
+        assert self._memory is not None
+        for port, slots, key, passing in sorted(self._beginning, key=itemgetter(0)):
+            self._start(port, *self._memory.begin(key, self._clock.cycle, slots, passing))
+        self._beginning.clear()
+
+    def _start(self, port: int, slots: int, passing: PassingWords | None) -> None:
         self._advance()
         self._arbiter.begin(port, slots)
         if passing is not None:
@@ -124,11 +158,14 @@ class CommandFetch:
     ``on_ready`` is called when it increases.
     """
 
-    __slots__ = ("_bus", "_busy", "_clock", "_latency", "_requests", "_slots", "on_ready", "ready")
+    __slots__ = (
+        "_bus", "_busy", "_clock", "_key", "_latency", "_requests", "_slots", "on_ready", "ready",
+    )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, bus: BusEvents, chunk_slots: Sequence[int], latency: int
+        self, clock: Clock, bus: BusEvents, chunk_slots: Sequence[int], latency: int, key: int
     ) -> None:
+        self._key = key  # of the first chunk's data phase
         self._clock = clock
         self._bus = bus
         self._slots = chunk_slots
@@ -159,7 +196,7 @@ class CommandFetch:
             )
 
     def _begin(self, _: Event) -> None:
-        self._bus.begin(FETCH_PORT, self._slots[self.ready])
+        self._bus.begin(FETCH_PORT, self._slots[self.ready], self._key + self.ready)
 
     def _handle_arrival(self) -> None:
         self.ready += 1
@@ -252,7 +289,7 @@ class ExecutionUnit:
         if cost.load is not None:
             self._bus.compute(cost.load)
         else:
-            self._bus.begin(self._port, cost.slots, cost.passing)
+            self._bus.begin(self._port, cost.slots, self.queue[0], cost.passing)
 
     def _data_end(self) -> None:
         Callback(self._clock, self._costs[self.queue[0]].tail, self._complete)
@@ -360,7 +397,8 @@ def simulate(workload: Workload) -> CommandTimes:
     The machine is idle at cycle 0. Raises DeadlockError if the program stops before its ``OP_END``.
     """
     clock = Clock(initial_time=0)
-    bus = BusEvents(clock)
+    dram = open_dram(workload, len(workload))
+    bus = BusEvents(clock, dram)
     tokens = Tokens()
     times: tuple[list[int], ...] = tuple([0] * len(workload) for _ in range(3))
     arrival, start, end = times
@@ -369,7 +407,8 @@ def simulate(workload: Workload) -> CommandTimes:
         for port in (LD_PORT, None, ST_PORT)
     ]
     tokens.readers = [units[reader].try_start for _, reader in TOKEN_QUEUES]
-    fetch = CommandFetch(clock, bus, workload.chunk_slots, workload.timing.constants.latency)
+    latency = workload.timing.constants.latency
+    fetch = CommandFetch(clock, bus, workload.chunk_slots, latency, len(workload))
     processor = CommandProcessor(clock, workload, fetch, units, arrival)
     for _ in range(workload.timing.fetch_buffers):
         fetch.request(0)
@@ -380,4 +419,5 @@ def simulate(workload: Workload) -> CommandTimes:
             workload, [time or NEVER for time in arrival], [time or NEVER for time in end]
         )
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
-    return CommandTimes(arrivals, starts, ends, processor.total)
+    missed = None if dram is None else dram.list_missed(len(workload))
+    return CommandTimes(arrivals, starts, ends, processor.total, missed)

@@ -12,12 +12,13 @@ every unit wait for.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, BusPort, SharedBus
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, BusPort, RefreshedBus, SharedBus
+from dla_sim.engine.dram import open_dram
 from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Workload
 from isa.errors import InputError
 
@@ -34,12 +35,14 @@ class CommandTimes:
         start: first cycle in which the command executes.
         end: first cycle after its execution.
         total: cycles of the program.
+        missed: slots of row misses in the main memory; None for a memory without rows and refresh.
     """
 
     arrival: Int64
     start: Int64
     end: Int64
     total: int
+    missed: Int64 | None = None
 
 
 class DeadlockError(InputError):
@@ -328,12 +331,14 @@ def compute_times(workload: Workload) -> CommandTimes:
     Raises DeadlockError if the program stops before its ``OP_END``.
     """
     times = Times(workload)
-    bus = SharedBus(times.known)
+    dram = open_dram(workload, times.ready)
+    bus = SharedBus(times.known) if dram is None else RefreshedBus(times.known, dram)
     sequences = Sequences(workload, times, bus)
     sequences.settle()
     while bus.proceed():
         sequences.settle()
-    return collect_times(workload, times)
+    found = collect_times(workload, times)
+    return found if dram is None else replace(found, missed=dram.list_missed(len(workload)))
 
 
 class Sequences:

@@ -45,8 +45,8 @@ class _Groups:
     """Groups of equal memory rows of transfers, as int64 arrays.
 
     ``owner`` is the transfer and ``count`` the number of rows. ``first`` and ``last`` are the beats
-    of the first and last burst, ``first_bytes`` and ``last_bytes`` their bytes, ``between`` the
-    bursts in between. ``last`` is 0 if there is one burst.
+    of the first and last burst, ``between`` the bursts in between. ``last`` is 0 if there is one
+    burst. A row of ``nbytes`` begins ``start`` bytes into a burst block.
     """
 
     owner: Int64
@@ -54,8 +54,8 @@ class _Groups:
     first: Int64
     last: Int64
     between: Int64
-    first_bytes: Int64
-    last_bytes: Int64
+    start: Int64
+    nbytes: Int64
 
     def slots(self, memory: MemoryTiming) -> Int64:
         """Return the bus slots that each group of rows takes.
@@ -66,8 +66,11 @@ class _Groups:
         first = np.maximum(self.first, gap)
         last = np.maximum(self.last, gap)
         if memory.rate is not None:
-            first = np.maximum(first, _serve_cycles(self.first_bytes, memory.rate))
-            last = np.maximum(last, _serve_cycles(self.last_bytes, memory.rate))
+            left = memory.burst_bytes - self.start
+            rest = (self.nbytes - left) % memory.burst_bytes
+            rest[rest == 0] = memory.burst_bytes
+            first = np.maximum(first, _serve_cycles(np.minimum(self.nbytes, left), memory.rate))
+            last = np.maximum(last, _serve_cycles(rest, memory.rate))
         whole = max(memory.burst_cycles, gap)
         return (first + self.between * whole + np.where(self.last > 0, last, 0)) * self.count
 
@@ -148,10 +151,8 @@ def _split_into_beats(
     bursts = final // burst + 1
     single = bursts == 1
     first = np.where(single, final // bus - start // bus + 1, burst // bus - start // bus)
-    last_bytes = np.where(single, 0, final % burst + 1)
-    last = -(-last_bytes // bus)
-    first_bytes = np.where(single, nbytes, burst - start)
-    return _Groups(owner, count, first, last, np.maximum(bursts - 2, 0), first_bytes, last_bytes)
+    last = np.where(single, 0, final % burst // bus + 1)
+    return _Groups(owner, count, first, last, np.maximum(bursts - 2, 0), start, nbytes)
 
 
 @lru_cache(maxsize=65536)

@@ -98,15 +98,15 @@ def has_hardware(arch: Arch) -> bool:
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
     """Return the hardware sizes of a build that fits exactly one machine.
 
-    Raise InputError if it has too many elements or lanes, or a memory with a rate of its own.
+    Raise InputError if it has too many elements or lanes, or a memory with a rate, rows or refresh.
     """
     if not has_hardware(arch):
         raise InputError(
             f"isa {arch.isa}: dla writes hardware only for machines with ideal memory; use --isa "
             f"{NEWEST} or --preset nvdla-small-like"
         )
-    for key in ("dram_rate", "flash_rate"):
-        if getattr(timing, key) is not None:
+    for key in ("dram_rate", "flash_rate", "dram_row_bytes", "dram_refresh_interval"):
+        if getattr(timing, key):
             raise InputError(
                 f"{key} is {getattr(timing, key)}; the hardware's bus takes one slot a beat, so "
                 f"leave {key} out"

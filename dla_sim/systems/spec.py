@@ -466,6 +466,11 @@ def _accelerators(written: WrittenSystem, folder: Path) -> Iterable[Accelerator]
             hardware = apply_settings(preset, one.settings)
             shared = shared or {key: getattr(hardware.timing, key) for key in MEMORY_KEYS} | given
             hardware = apply_settings(hardware, shared)
+            if hardware.timing.has_dram:
+                raise InputError(
+                    "a system has no rows and no refresh of the memory; leave dram_row_bytes and "
+                    "dram_refresh_interval out"
+                )
             hardware = _part(hardware, one.parts) if one.parts > 1 else hardware
         except InputError as error:
             raise InputError(f"accelerator '{one.name}': {error}") from error

@@ -31,6 +31,13 @@ NEIGHBOUR = {
     ("ST", "previous"): "EX",
 }
 
+NO_ROWS: Mapping[str, int] = {
+    "dram_row_bytes": 0,
+    "dram_row_banks": 8,
+    "dram_row_miss": 36,
+    "dram_refresh_interval": 0,
+    "dram_refresh_cycles": 280,
+}
 NO_FLASH: Mapping[str, Any] = {
     "flash_bytes": 0,
     "flash_burst_bytes": 128,

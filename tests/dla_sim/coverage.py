@@ -19,6 +19,7 @@ BURSTS = (
 COMMON = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
     *(f"{memory}: burst {what}" for memory in ("dram", "flash") for what in BURSTS),
+    "dram: data phase with row misses", "dram: refresh in a data phase",
     *(f"{unit} transfer, {memory}" for unit in ("LD", "ST") for memory in ("dram", "flash")),
     "LD transfer of zero bytes", "ST transfer of zero bytes", "LD transfer of some bytes",
     "ST transfer of some bytes",

@@ -11,15 +11,16 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from isa.arch import PACKED, Arch, BankedMemory, PeArray
 from isa.instruction import Command, Unit
 from isa.ops import ALL
 from isa.ops.pooling import GLOBAL_AVERAGE
 from isa.plugins import variant
-from tests.dla_sim.cases import DRAM_BYTES, FLAGS, NO_FLASH, Case, Step
+from tests.dla_sim.cases import DRAM_BYTES, FLAGS, NO_FLASH, NO_ROWS, Case, Step
 
+MemoryKind = Literal["plain", "rates", "rows"]
 ISA = "v4"
 RESET = variant(ISA).register_file.reset
 COMPUTE: Mapping[str, tuple[str, ...]] = {
@@ -76,10 +77,11 @@ Planes are words behind dense.
 """
 
 
-def random_case(seed: int, isa: str = ISA, *, slow_memories: bool = True) -> Case:
+def random_case(seed: int, isa: str = ISA, memories: MemoryKind = "rows") -> Case:
     """The case of ``seed``, always the same, for a machine of ``isa``.
 
-    Without ``slow_memories`` every memory serves the beats of its bus, as hardware does.
+    Of ``plain`` memories every beat takes a slot, as in hardware; others may have ``rates``, and
+    the main memory rows and a refresh.
     """
     rng = random.Random(seed)
     arch = (_arch_of_words if isa == PACKED else _arch)(rng)
@@ -108,8 +110,11 @@ def random_case(seed: int, isa: str = ISA, *, slow_memories: bool = True) -> Cas
         steps.append(replace(step, flags=flags, padding=rng.randint(0, padding)))
     case = Case(arch, timing, tuple(steps), DRAM_BYTES // 2 + 8 * rng.randint(0, 40))
     case = _with_flash(case, random.Random(f"flash {seed}")) if seed % 3 == 1 else case
-    slow = slow_memories and seed % 2
-    return _with_rates(case, random.Random(f"rates {seed}")) if slow else case
+    if memories != "plain" and seed % 2:
+        case = _with_rates(case, random.Random(f"rates {seed}"))
+    if memories == "rows" and seed % 4 in (0, 1):
+        case = _with_rows(case, random.Random(f"rows {seed}"))
+    return case
 
 
 def _with_rates(case: Case, rng: random.Random) -> Case:
@@ -121,6 +126,22 @@ def _with_rates(case: Case, rng: random.Random) -> Case:
     widths = {"dram_rate": case.timing["bus_bytes"], "flash_rate": case.timing["flash_bytes"]}
     kept = {key: rate for key, rate in rates.items() if rate and Fraction(rate) <= widths[key]}
     return replace(case, timing={**case.timing, **kept})
+
+
+def _with_rows(case: Case, rng: random.Random) -> Case:
+    """Give the main memory of a case rows, a refresh or both."""
+    interval = rng.choice((0, 2, 50, 333, 1000, rng.randint(2, 500)))
+    rows = {
+        "dram_row_bytes": max(case.timing["burst_bytes"], rng.choice((1, 64, 256, 1024))),
+        "dram_row_banks": rng.choice((1, 2, 3, 8)),
+        "dram_row_miss": rng.choice((0, 1, 5, 30)),
+    }
+    refresh = {
+        "dram_refresh_interval": interval,
+        "dram_refresh_cycles": rng.choice((1, max(1, interval // 7), max(1, interval // 2))),
+    }
+    given = (rows if not interval or rng.random() < 0.8 else {}) | refresh
+    return replace(case, timing={**case.timing, **given})
 
 
 def _with_flash(case: Case, rng: random.Random) -> Case:
@@ -214,6 +235,7 @@ def random_timing(rng: random.Random) -> dict[str, Any]:
         "dram_latency": rng.choice((0, 1, 2, 5, 10, rng.randint(0, 50), 50)),
         "outstanding_bursts": rng.choice((1, 2, 3, 4, 8, 16)),
         "dram_rate": None,
+        **NO_ROWS,
         **NO_FLASH,
         "queue_depth": rng.randint(1, 4),
         "fetch_bytes": 512 if fast else 8 * rng.choice((1, 2, 3, 4, 8, 16)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from isa.arch import PACKED, Arch, PeArray
 from isa.plugins import variant
-from tests.dla_sim.cases import NO_FLASH, Case, Step, legal_steps
+from tests.dla_sim.cases import NO_FLASH, NO_ROWS, Case, Step, legal_steps
 
 PLAIN_TIMING = {
     "bus_bytes": 8, "burst_bytes": 64, "dram_latency": 0, "outstanding_bursts": 16,
@@ -17,7 +17,8 @@ PLAIN_TIMING = {
     "queue_depth": 4,
     "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1,
     "ex_drain": 0,
-    "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4, **NO_FLASH,
+    "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4,
+    **NO_ROWS, **NO_FLASH,
 }  # fmt: skip
 PLAIN_ARCH = Arch(isa="v4", pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
 PLAIN_WORDS = Arch(isa=PACKED, pe=PLAIN_ARCH.pe)
@@ -76,6 +77,8 @@ def _is_machine(timing: Mapping[str, Any], arch: Arch) -> bool:
         burst >= bus >= flash
         and flash_burst >= flash
         and bus >= rates[0]
+        and (not timing["dram_row_bytes"] or timing["dram_row_bytes"] >= burst)
+        and not 0 < timing["dram_refresh_interval"] <= timing["dram_refresh_cycles"]
         and (flash >= rates[1] or not flash)
     )
 

@@ -57,11 +57,11 @@ def random_system(seed: int, isa: str = ISA) -> SystemCase:
     """
     rng = random.Random(seed)
     count = rng.choice((1, 2, 2, 3, 4))
-    donor = random_case(rng.randrange(1 << 30)).timing
+    donor = random_case(rng.randrange(1 << 30), memories="rates").timing
     shared = {name: donor[name] for name in MEMORY_KEYS if name in donor}
     if isa == PACKED:
         shared |= {name: min(4, shared[name]) for name in ("bus_bytes", "flash_bytes")}
-    others = [random_case(rng.randrange(1 << 30)).timing for _ in range(count)]
+    others = [random_case(rng.randrange(1 << 30), memories="rates").timing for _ in range(count)]
     timings = [
         Timing(**{name: one[name] for name in one if name not in MEMORY_KEYS}, **shared)
         for one in others
@@ -75,7 +75,7 @@ def random_system(seed: int, isa: str = ISA) -> SystemCase:
 
 
 def _job(rng: random.Random, isa: str) -> Job:
-    program = build_program(random_case(rng.randrange(1 << 30), isa))
+    program = build_program(random_case(rng.randrange(1 << 30), isa, "rates"))
     commands = range(len(program.commands) - 1)
     stops = sorted(rng.sample(commands, rng.randint(0, min(3, len(commands)))))
     return Job(

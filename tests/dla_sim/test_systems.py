@@ -39,7 +39,7 @@ def test_random_systems_equal_the_tick_model(first: int, isa: str) -> None:
 
 def _workloads(count: int) -> Iterator[Workload]:
     for seed in range(count):
-        case = random_case(seed)
+        case = random_case(seed, memories="rates")
         yield Device(case.arch, Timing(**case.timing)).load(build_program(case)).workload
 
 
@@ -182,7 +182,10 @@ def test_what_goes_on_costs_what_its_program_says(network: Program) -> None:
     They are those of the restoring commands and of the later commands of the whole program.
     """
     rng = random.Random(0)
-    for program in (network, *(build_program(random_case(seed)) for seed in range(60))):
+    for program in (
+        network,
+        *(build_program(random_case(seed, memories="rates")) for seed in range(60)),
+    ):
         commands = range(len(program.commands) - 1)
         stops = sorted(rng.sample(commands, min(6, len(commands))))
         preemptible = Preemptible(program, stops)

@@ -256,7 +256,7 @@ def machine() -> str:
         Box(16, 300, 210, 140), "command processor", [words_in + "of the registers they read"]
     )
     picture.box(
-        Box(16, 770, 210, 100), "the whole machine", ["keys: " + ", ".join(_others())], "#f3f3f3"
+        Box(16, 650, 210, 220), "the whole machine", ["keys: " + ", ".join(_others())], "#f3f3f3"
     )
     picture.arrow((121, bus.bottom), fetch.at(0.5, 0))
     picture.arrow(fetch.at(0.5, 1), processor.at(0.5, 0))

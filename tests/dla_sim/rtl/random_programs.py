@@ -71,7 +71,7 @@ def _drawn(seed: int, largest: Limits) -> Case:
 def _mixed(seed: int, largest: Limits) -> Case:
     """Many commands on all units, on random bytes."""
     rng = np.random.default_rng([seed, 15])
-    case = random_case(seed, slow_memories=False)
+    case = random_case(seed, memories="plain")
     case = replace(case, arch=reduce_to_limits(case.arch, largest))
     drawn = random.Random(f"mixed {seed}")
     timing = _timing(seed, dict(case.timing))

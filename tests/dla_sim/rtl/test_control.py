@@ -147,7 +147,7 @@ async def run(
 
 def drawn(seeds: range) -> list[Case]:
     """Return cases of random programs that are short and whose banks hardware can have."""
-    cases = [random_case(seed, slow_memories=False) for seed in seeds]
+    cases = [random_case(seed, memories="plain") for seed in seeds]
     return [
         case
         for case in cases

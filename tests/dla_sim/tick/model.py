@@ -12,7 +12,14 @@ from isa.instruction import Command
 from isa.program import Program
 from tests.dla_sim.tick.banks import BankState
 from tests.dla_sim.tick.constants import TimingConstants
-from tests.dla_sim.tick.scripts import SLOT_CAUSE, command_script, memory_of, transfer_slots
+from tests.dla_sim.tick.scripts import (
+    HELD,
+    SLOT_CAUSE,
+    command_script,
+    main_memory_rows,
+    memory_of,
+    transfer_slots,
+)
 
 UNITS = ("LD", "EX", "ST")
 PREVIOUS = {"EX": "LD", "ST": "EX"}
@@ -98,6 +105,8 @@ class TickModel:
         self.ready: list[int | None] = [None] * chunks
         self.chunk = 0
         self.chunk_slots = self._chunk_slots(0)
+        self.rows: dict[int, int] = {}
+        self.begun: set[object] = set()
 
     def run(self) -> TickResult:
         """Step until ``OP_END`` has been executed."""
@@ -182,12 +191,15 @@ class TickModel:
 
     # Step 3: bus.
 
-    def _chunk_slots(self, chunk: int) -> int:
-        """Number of slots of a chunk, one row of system memory."""
+    def _chunk_row(self, chunk: int) -> tuple[int, int]:
+        """Bytes of a chunk, one row of system memory."""
         size = self.timing.fetch_bytes
         end = min((chunk + 1) * size, self.word_count * WORD_BYTES)
-        row = (self.command_address + chunk * size, self.command_address + end)
-        return len(transfer_slots([row], self.command_memory, self.events))
+        return self.command_address + chunk * size, self.command_address + end
+
+    def _chunk_slots(self, chunk: int) -> int:
+        """Number of slots of a chunk."""
+        return len(transfer_slots([self._chunk_row(chunk)], self.command_memory, self.events))
 
     def fetch_wants_bus(self) -> bool:
         """The data phase of the current chunk has begun (the chunks before it have ended)."""
@@ -201,10 +213,65 @@ class TickModel:
         found = [name for name in UNITS if name != "EX" and self.units[name].wants_bus()]
         return ["fetch", *found] if self.fetch_wants_bus() else found
 
+    def refreshes(self) -> bool:
+        """The main memory refreshes in this cycle; the first interval has no refresh."""
+        interval = self.timing.dram_refresh_interval
+        return bool(
+            interval
+            and self.cycle >= interval
+            and self.cycle % interval < self.timing.dram_refresh_cycles
+        )
+
+    def open_rows(self, requesters: list[str]) -> None:
+        """Open the rows of the data phases that begin, and lengthen those by their misses."""
+        interval = self.timing.dram_refresh_interval
+        if interval and self.cycle % interval == 0:
+            self.rows.clear()
+        for name in requesters:
+            begun = (name, self.chunk if name == "fetch" else self.units[name].started)
+            if begun in self.begun:
+                continue
+            self.begun.add(begun)
+            held = self.missing_rows(self._rows_of(name)) * self.timing.dram_row_miss
+            if name == "fetch":
+                self.chunk_slots += held
+                continue
+            unit = self.units[name]
+            assert unit.script is not None
+            unit.script[unit.position : unit.position] = [HELD["dram"]] * held
+            self.events["dram: data phase with row misses"] += held > 0
+            if self.banks:
+                slots = sum(symbol in SLOT_CAUSE for symbol in unit.script)
+                self.banks.start(self.commands[unit.queue[0]], slots)
+
+    def _rows_of(self, name: str) -> list[tuple[int, int]]:
+        """Byte intervals in the main memory of the data phase of a requester."""
+        if name == "fetch":
+            return [] if self.timing.flash_bytes else [self._chunk_row(self.chunk)]
+        return main_memory_rows(self.commands[self.units[name].queue[0]], self.program, self.timing)
+
+    def missing_rows(self, intervals: list[tuple[int, int]]) -> int:
+        """Count the bursts whose row is not open, and open these."""
+        size = self.timing.dram_row_bytes
+        missing = 0
+        for begin, end in intervals if size else []:
+            at = begin
+            while at < end:
+                row = at // size
+                bank = row % self.timing.dram_row_banks
+                missing += self.rows.get(bank) != row
+                self.rows[bank] = row
+                at = (at // self.timing.burst_bytes + 1) * self.timing.burst_bytes
+        return missing
+
     def grant(self) -> None:
-        """One slot to the first requester after the one served last."""
+        """One slot to the first requester after the one served last; none in a refresh."""
         requesters = self.requesters()
         self.granted = None
+        self.open_rows(requesters)
+        if self.refreshes():
+            self.events["dram: refresh in a data phase"] += bool(requesters)
+            return
         if not requesters:
             return
         if len(requesters) > 1:
@@ -222,6 +289,8 @@ class TickModel:
             symbol = unit.script[unit.position]
             if symbol not in SLOT_CAUSE:
                 return symbol
+            if self.refreshes():
+                return "dram"
             return SLOT_CAUSE[symbol] if self.granted == unit.name else "bus"
         if unit.queue:
             missing = self.missing(unit)

@@ -228,6 +228,16 @@ def _dma(
     return setup + slots + latency + drain
 
 
+def main_memory_rows(
+    command: Command, program: Program, timing: TimingConstants
+) -> list[tuple[int, int]]:
+    """Byte intervals in the main memory that a transfer reads or writes, in order."""
+    operands = command.instruction.operands(command, program.arch)
+    (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "dram")
+    constant = _is_constant(side.address, program)
+    return [] if memory_of(constant, timing).name == "flash" else list(side.runs())
+
+
 def _held_for_words(
     command: Command, arch: Arch, slots: int, timing: TimingConstants, events: Counter[str]
 ) -> list[str]:
