@@ -17,14 +17,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_four_by_sixteen_is_fastest_for_all_three_networks(tmp_path: Path) -> None:
+def test_four_by_sixteen_is_within_a_thousandth_of_the_fastest(tmp_path: Path) -> None:
     (spec,) = [block for block in blocks(README) if block.file == "three.toml"]
     (tmp_path / "three.toml").write_text(spec.text, encoding="utf-8")
     swept = dla.sweep(tmp_path / "three.toml", output=tmp_path / "three.sqlite", workers=1)
     small = swept.table[swept.table["sram_bytes"] == 32 << 10].set_index(["network", "pe.ic"])
     fastest = small["cycles"].groupby("network").min()
     assert len(fastest) == 3
-    assert small["cycles"].xs(4, level="pe.ic").to_dict() == fastest.to_dict()
+    assert (small["cycles"].xs(4, level="pe.ic") <= 1.001 * fastest).all()
 
 
 def test_trust_counts_the_programs_and_faults_of_the_tests() -> None:

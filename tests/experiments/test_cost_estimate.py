@@ -151,7 +151,7 @@ def test_logic_is_measured_where_its_array_was_synthesised() -> None:
     priced = bare.model_copy(update={"area": bare.area.model_copy(update={"gate": gate})})
     preset, *settings = row.machine.split()
     same, other = (
-        load_hardware(preset, [*settings, *more]).arch for more in ((), ("post_lanes=63",))
+        load_hardware(preset, [*settings, *more], "v4").arch for more in ((), ("post_lanes=63",))
     )
     found = estimate(priced, same, EnergyEvents(0, 0, 0, 0))
     assert found.logic is not None

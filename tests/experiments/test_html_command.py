@@ -30,7 +30,7 @@ PICTURES = {
 @pytest.fixture(autouse=True)
 def _in_a_folder_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.json").write_text(report_json(tiny_run("seed", "v4")))
+    Path("a.json").write_text(report_json(tiny_run("seed")))
     Path("b.json").write_text(report_json(tiny_run()))
 
 

@@ -118,7 +118,7 @@ def test_a_sweep_compiles_for_each_bus_as_a_run_does(tmp_path: Path) -> None:
         networks = "digits-cnn"
         arch.sram_bytes = 4096
         [timing]
-        bus_bytes = [8, 32]
+        bus_bytes = [8, 2]
         dram_latency = { from = 61, to = 100, step = 1 }
     """
     rows = swept(tmp_path, text).values()
@@ -126,7 +126,7 @@ def test_a_sweep_compiles_for_each_bus_as_a_run_does(tmp_path: Path) -> None:
         tuple(json.loads(str(row["timing"]))[key] for key in AXES): row["cycles"] for row in rows
     }
     assert len(cycles) == 80
-    for bus, latency in ((8, 100), (32, 61), (32, 100)):
+    for bus, latency in ((8, 100), (2, 61), (2, 100)):
         settings = {"sram_bytes": 4096, "bus_bytes": bus, "dram_latency": latency}
         assert (
             cycles[bus, latency]
@@ -137,5 +137,5 @@ def test_a_sweep_compiles_for_each_bus_as_a_run_does(tmp_path: Path) -> None:
     programs = byoc.compile(network.package, hardware.arch, data=False).programs.values()
     assert (
         sum(ProgramTiming(program).run(hardware.timing).cycles for program in programs)
-        > cycles[32, 100]
+        > cycles[2, 100]
     )
