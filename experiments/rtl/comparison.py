@@ -71,6 +71,9 @@ def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:
 def _command_lines(case: Case, number: int, waves: str | None) -> Iterator[str]:
     assert case.expected is not None
     command = case.expected.trace.commands[number]
+    source = case.expected.trace.sources[number]
+    if source is not None:
+        yield f"  layer {source.layer}"
     reset = case.program.variant.register_file.reset
     registers = [
         f"{name}={value}" for name, value in command.registers.items() if value != reset[name]

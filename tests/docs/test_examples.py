@@ -14,6 +14,7 @@ import pytest
 from experiments.cli.main import main
 from tests.docs.session import ROOT
 from tests.plugins.installation import write_information
+from tests.rtl.bench import require_icarus
 
 EXAMPLES = ROOT / "examples"
 
@@ -25,6 +26,18 @@ def test_import_to_report(tmp_path: Path) -> None:
     assert "42 of 44 nodes on the accelerator" in done.stdout
     assert "equal to ONNX Runtime" in done.stdout
     assert (tmp_path / "run.json").is_file()
+
+
+@pytest.mark.slow
+def test_own_bench(tmp_path: Path) -> None:
+    require_icarus()
+    program = [sys.executable, EXAMPLES / "own_rtl" / "own_bench.py"]
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
+    done = subprocess.run(
+        program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 commands equal the simulator, 174 cycles" in done.stdout
 
 
 KINDS = ("operator", "instruction")

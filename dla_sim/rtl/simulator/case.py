@@ -148,15 +148,18 @@ def expect(
         except (InputError, IndexError, FloatingPointError):
             return Expectation(trace, tuple(writes), {}, until=int(trace.times.start[number]))
         writes[number] = _list_writes(trace.commands[number], playback.machine)
-    dram = playback.machine.dram
-    outputs = {
+    return Expectation(trace, tuple(writes), outputs_of(program, playback.machine.dram))
+
+
+def outputs_of(program: Program, dram: Bytes) -> dict[str, NDArray[Any]]:
+    """Return copies of the output tensors in system memory, by name."""
+    return {
         tensor.name: dram[tensor.address :][: tensor.nbytes]
         .copy()
         .view(tensor.dtype)
         .reshape(tensor.shape)
         for tensor in program.outputs
     }
-    return Expectation(trace, tuple(writes), outputs)
 
 
 def _list_writes(command: Command, machine: Machine) -> tuple[Write, ...]:
@@ -205,7 +208,7 @@ def _parts(case: Case, straps: Sequence[int]) -> Iterator[bytes]:
     used = program.arch.sram_bytes
     yield _numbers(_MAGIC, len(straps), *straps)
     yield _numbers(program.command_address, len(program.words), program.dram_bytes, used, limit)
-    yield from _runs(_images(case))
+    yield from _runs(images_of(case))
     yield from _runs(case.before.sram)
     yield _pairs(constant_ranges(program))
     yield _pairs((tensor.address, tensor.address + tensor.nbytes) for tensor in program.outputs)
@@ -242,7 +245,7 @@ def _write(write: Write) -> Iterator[bytes]:
     yield from _bytes(write.content)
 
 
-def _images(case: Case) -> Iterator[Run]:
+def images_of(case: Case) -> Iterator[Run]:
     """Yield the pieces of system memory's initial content; later ones overwrite earlier ones."""
     program = case.program
     yield from ((segment.address, segment.data) for segment in program.segments)
@@ -466,5 +469,6 @@ _SAY = {
     "stray": "{space} byte {address:#x} is {actual} at the end and should be {expected}; no "
     "command writes it so",
     "outside": "{access} of {count} bytes at {address:#x} in cycle {cycle}, outside the memory",
+    "unknown": "port {port} has unknown bits (x or z) in cycle {cycle}",
 }
-"""Sentence for each kind of difference that ``harness.cpp`` finds."""
+"""Sentence for each kind of difference that ``harness.cpp`` or the cocotb agent finds."""
