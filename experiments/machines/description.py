@@ -109,6 +109,22 @@ class OperationLimit:
 
 
 @dataclass(frozen=True)
+class NetworkLimit:
+    """Limit of all layers together, such as a memory that they share.
+
+    Attributes:
+        name: short name, as in :class:`OperationLimit`.
+        text: the limit as a sentence.
+        check: takes the layers in order of execution and the machine's parameters; returns the
+            reasons of the layers that do not fit, by layer. Their nodes run on the CPU.
+    """
+
+    name: str
+    text: str
+    check: Callable[[Sequence[LayerWork], Any], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class CyclePart:
     """Part of a layer's cycles in closed form: what it is, and the unit that works."""
 
@@ -250,6 +266,7 @@ class MachineDescription:
         units: units that parts and tasks name.
         memories: memories with capacity and rate.
         operations: operations; of two that match equally many nodes the first one wins.
+        network_limits: limits that all layers on the machine must meet together.
         clock: parameter with the clock in Hz.
         overlaps: groups of units that work at the same time in a layer of a closed form. The
             longest of a group counts; the cycles of units without a group are added.
@@ -274,6 +291,7 @@ class MachineDescription:
     units: tuple[MachineUnit, ...] = ()
     memories: tuple[MachineMemory, ...] = ()
     operations: tuple[MachineOperation, ...] = ()
+    network_limits: tuple[NetworkLimit, ...] = ()
     clock: str = "clock_hz"
     overlaps: tuple[tuple[str, ...], ...] = ()
     simulate: Callable[[Sequence[UnitTask], Any], SimulatedTasks] | None = None

@@ -26,6 +26,7 @@ from experiments.machines.description import (
     MachineDescription,
     MachineOperation,
     MachineParameters,
+    NetworkLimit,
     UnitTask,
     check_unit,
 )
@@ -192,6 +193,13 @@ class Evaluator:
                 reason = broken
             else:
                 refused[name] = reason
+        for limit in self._machine.network_limits:
+            where = f"network limit {limit.name}"
+            works = [one.work for one in chosen]
+            found = _call(self._machine, where, _list_reasons, limit, works, parameters)
+            for work in (work for work in works if work.name in found):
+                refused |= {node.name: (found[work.name], limit.name) for node in work.nodes}
+            chosen = [one for one in chosen if one.work.name not in found]
         return chosen, refused
 
     def _explain(self, node: Node) -> tuple[str, str]:
@@ -303,6 +311,13 @@ def _call(
         raise machine.fault(
             f"{where}: {type(error).__name__}: {reason}; correct the description"
         ) from error
+
+
+def _list_reasons(
+    limit: NetworkLimit, works: Sequence[LayerWork], parameters: MachineParameters
+) -> dict[str, str]:
+    """Return the reasons of the layers that a limit of the whole network refuses, by layer."""
+    return {name: str(reason) for name, reason in limit.check(works, parameters).items()}
 
 
 def check_count(machine: MachineDescription, where: str, value: object) -> None:

@@ -17,11 +17,13 @@ from experiments.machines.description import (
     MachineOperation,
     MachineParameters,
     MachineUnit,
+    NetworkLimit,
     OperationLimit,
 )
 from experiments.machines.max78000_arithmetic import compute_network
 from experiments.machines.max78000_figures import publish_figures
 from experiments.machines.max78000_passes import (
+    KERNEL_BYTES,
     PROCESSORS,
     SHARED,
     count_cycles,
@@ -29,6 +31,7 @@ from experiments.machines.max78000_passes import (
     count_passes,
     count_processors,
     is_sequence,
+    place_weights,
     plan_layer,
     to_plane,
 )
@@ -203,25 +206,15 @@ def _check_placement(layer: LayerWork, _: Max78000Parameters) -> str | None:
 
 
 SIZES = OperationLimit("sizes", "1,024 channels and 1,023 rows and columns at most", _check_sizes)
-KERNEL = OperationLimit(
-    "kernel", "1 x 1, 3 x 3 or, in one dimension, 1 to 9; stride 1", _check_kernel
-)
+KERNEL = OperationLimit("kernel", "1 x 1, 3 x 3 or a length of 1 to 9; stride 1", _check_kernel)
 PADDING = OperationLimit("padding", "0, 1 or 2, equal on both sides", _check_padding)
-TRANSPOSED = OperationLimit(
-    "transposed", "3 x 3, stride 2, padding 1, doubled plane", _check_transposed
-)
+TRANSPOSED = OperationLimit("transposed", "3 x 3, stride 2, padding 1", _check_transposed)
 POOL = OperationLimit("pool", "windows and strides up to 16, no padding", _check_pool)
-OPERANDS = OperationLimit(
-    "operands", "two tensors of one shape; ReLU after convolutions", _check_operands
-)
+OPERANDS = OperationLimit("operands", "two tensors of one shape; only ReLU", _check_operands)
 DATA = OperationLimit("data memory", "a plane fits into an instance of data memory", _check_data)
 WEIGHTS = OperationLimit("weight memory", "a processor stores its kernels", _check_weights)
-FLATTENED = OperationLimit(
-    "flattened", "16,384 inputs of 256 pixels at most, one vector", _check_flattened
-)
-PLACEMENT = OperationLimit(
-    "placement", "joined tensors have multiples of four channels", _check_placement
-)
+FLATTENED = OperationLimit("flattened", "a vector of at most 16,384 inputs", _check_flattened)
+PLACEMENT = OperationLimit("placement", "multiples of four channels", _check_placement)
 COMMON = (SIZES, POOL, OPERANDS, DATA)
 
 CONVOLUTIONS = tuple(
@@ -275,6 +268,14 @@ MACHINE = MachineDescription(
         MachineMemory("weights", 64 * 768 * 9, 576, "processors"),
     ),
     operations=OPERATIONS,
+    network_limits=(
+        NetworkLimit(
+            "weight memory",
+            "the processors store the weights of all layers",
+            lambda layers, machine: place_weights(layers, machine.kernels),
+        ),
+    ),
+    peak_macs=lambda _: PROCESSORS * KERNEL_BYTES,
     layouts=("HWC in words of four channels", "the network's input: HWC or CHW"),
     quantisation=(
         "activations int8, scale 1/128, zero point 0",

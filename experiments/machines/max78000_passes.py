@@ -148,29 +148,28 @@ def place_weights(layers: Sequence[LayerWork], capacity: int) -> dict[str, str]:
     """Place the weights of all layers and return the reasons of those that do not fit, by layer.
 
     Layers with many processors come first. Each takes neighbouring processors, from a multiple of
-    four, whose fullest has the most space left. All processors of a layer use the same addresses.
+    four, whose fullest has the most space left.
 
     Args:
         layers: layers of the network.
         capacity: kernels of 9 bytes that a processor stores.
     """
-    filled = [0] * PROCESSORS
+    filled = [0] * (PROCESSORS // SHARED)  # all processors of a layer use the same addresses
     reasons = {}
-    widths = {layer.name: count_processors(to_plane(layer.inputs[0])[0]) for layer in layers}
+    widths = {
+        layer.name: -(-count_processors(to_plane(layer.inputs[0])[0]) // SHARED) for layer in layers
+    }
     for layer in sorted(layers, key=lambda one: -widths[one.name]):
         width = widths[layer.name]
         kernels = count_kernels(layer)
-        starts = range(0, PROCESSORS - width + 1, SHARED)
-        first = min(starts, key=lambda start: max(filled[start : start + width]))
-        window = range(first, first + width)
-        fullest = max(window, key=lambda processor: filled[processor])
-        end = filled[fullest] + kernels
-        if end > capacity:
+        levels = [max(filled[first : first + width]) for first in range(len(filled) - width + 1)]
+        first = min(range(len(levels)), key=levels.__getitem__)
+        if levels[first] + kernels > capacity:
+            fullest = filled.index(levels[first], first) * SHARED
             reasons[layer.name] = (
                 f"{kernels:,} kernels of 9 bytes do not fit: processor {fullest} has "
-                f"{capacity - filled[fullest]:,} of {capacity:,} free"
+                f"{capacity - levels[first]:,} of {capacity:,} free"
             )
-            continue
-        for processor in window:
-            filled[processor] = end
+        elif kernels:
+            filled[first : first + width] = [levels[first] + kernels] * width
     return reasons

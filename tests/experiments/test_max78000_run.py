@@ -1,0 +1,110 @@
+"""Networks of the vendor as ONNX models on the described MAX78000."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import dla
+from byoc.options import DEFAULTS
+from byoc.package.interface import connect
+from experiments.machines.description import LayerWork
+from experiments.machines.evaluate import Evaluation, Evaluator
+from experiments.machines.max78000 import MACHINE
+from experiments.machines.max78000_arithmetic import (
+    add_bias,
+    convolve,
+    pool_maximum,
+    saturate,
+    shift_sums,
+)
+from experiments.machines.max78000_figures import NETWORKS, chain_layers, predict_time
+from experiments.models.builder import NetworkBuilder
+from experiments.running.network import load_network
+from tests.byoc.small_models import ModelBuilder
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def build_model(name: str, layers: Sequence[LayerWork]) -> ModelProto:
+    """Return layers as a float ONNX model with random weights."""
+    shape = layers[0].inputs[0]
+    sides = len(shape) - 1
+    builder = NetworkBuilder(name, "x", (1, *shape), seed=0)
+    value = "x"
+    for layer in layers[:-1]:
+        channels = (layer.inputs[0][0], layer.output[0])
+        if layer.pool is not None:
+            window = list(layer.pool.kernel[-sides:])
+            value = builder.node(
+                "MaxPool", f"{layer.name} pool", value, kernel_shape=window, strides=window
+            )
+        pads = [layer.padding[1]] * 2 * sides
+        kernel = layer.kernel[-sides:]
+        value = builder.convolution(layer.name, value, channels, kernel, pads=pads)
+        value = builder.relu(f"{layer.name} relu", value)
+    last = layers[-1]
+    value = builder.node("Flatten", "flatten", value)
+    features = 1
+    for side in last.inputs[0]:
+        features *= side
+    return builder.logits(value, (features, last.output[0]))
+
+
+def evaluate(model: ModelProto) -> Evaluation:
+    interface = connect(load_network(model).package, DEFAULTS)
+    evaluator = Evaluator(interface.graph, interface.annotations, MACHINE)
+    return evaluator.evaluate(MACHINE.parameters())
+
+
+@pytest.mark.parametrize("network", ["mnist", "kws20_v3"])
+def test_a_model_takes_the_time_of_its_published_row(network: str) -> None:
+    found = evaluate(build_model(network, NETWORKS[network]))
+    start = found.parameters.start_cycles  # type: ignore[attr-defined]
+    assert found.milliseconds * 1000 == pytest.approx(predict_time(network, start))
+    assert {rule for _, rule in found.refused.values()} <= {"boundary"}, found.refused
+
+
+def test_weights_that_exceed_the_memories_together_name_the_processor() -> None:
+    rows = [(300, 3, 1, 1), (64, 3, 1, 1), (300, 3, 1, 1), (10, 0, 0, 1)]
+    found = evaluate(build_model("wide", chain_layers((64, 4, 4), rows)))
+    reasons = {name: reason for name, (reason, rule) in found.refused.items() if rule != "boundary"}
+    assert reasons == {
+        "layer 1": "320 kernels of 9 bytes do not fit: processor 0 has 168 of 768 free"
+    }
+    assert {rule for _, rule in found.refused.values()} == {"boundary", "weight memory"}
+
+
+def test_a_network_with_powers_of_two_runs_with_the_machines_arithmetic() -> None:
+    random = np.random.default_rng(2)
+    weights = random.integers(-128, 128, (4, 2, 3, 3))
+    bias = random.integers(-128, 128, 4)
+    matrix = random.integers(-8, 8, (16, 5))
+    build = ModelBuilder()
+    source = build.input("x", (1, 2, 4, 4))
+
+    def settle(value: str, exponent: int) -> str:
+        return build.dequantize(build.quantize(value, 2.0**exponent, 0, "int8"), 2.0**exponent, 0)
+
+    kernel = build.dequantize(build.constant(weights, "int8"), 2.0**-7, 0)
+    biases = build.dequantize(build.constant(bias * 128, "int32"), 2.0**-14, 0, "int32")
+    value = build.node("Conv", settle(source, -7), kernel, biases, pads=[1] * 4)
+    value = settle(build.node("Relu", value), -5)
+    value = settle(build.node("MaxPool", value, kernel_shape=[2, 2], strides=[2, 2]), -5)
+    value = settle(build.node("Flatten", value), -5)
+    factors = build.dequantize(build.constant(matrix, "int8"), 2.0**-7, 0)
+    build.output(settle(build.node("MatMul", value, factors), -3))
+
+    image = random.uniform(-1.2, 1.2, (1, 2, 4, 4)).astype(np.float32)
+    result = dla.run(build.model(), machine="max78000", inputs=image)
+    integers = saturate(np.rint(image[0] * 128).astype(np.int64))
+    sums = add_bias(convolve(integers, weights, (1,) * 4, (1, 1)), bias)
+    pooled = pool_maximum(np.maximum(shift_sums(sums, -2), 0), (2, 2), (2, 2))
+    expected = shift_sums(pooled.reshape(-1) @ matrix, -2) / 8
+    (found,) = result.outputs.values()
+    assert found.reshape(-1).tolist() == expected.tolist()
+    assert result.report.check.oracle.startswith("values: the machine's own arithmetic")
