@@ -44,6 +44,12 @@ def _describe_sweep() -> Schema:
     return found
 
 
+def _describe_machine_sweep() -> Schema:
+    from experiments.sweep.described import WrittenMachineSweep
+
+    return WrittenMachineSweep.model_json_schema()
+
+
 def _describe_system() -> Schema:
     from dla_sim.systems.spec import WrittenSystem
 
@@ -82,6 +88,7 @@ def _describe_costs() -> Schema:
 KINDS: Mapping[str, Callable[[], Schema]] = {
     "machine": _describe_machine,
     "sweep": _describe_sweep,
+    "machine-sweep": _describe_machine_sweep,
     "system": _describe_system,
     "schedule": _describe_schedule,
     "cost": _describe_costs,

@@ -49,7 +49,7 @@ class _WrittenMachines(BaseModel):
     parameters: dict[str, Any] = {}
 
 
-_Written = create_model("_Written", __base__=_WrittenMachines, **GIVEN_KEYS)
+WrittenMachineSweep = create_model("WrittenMachineSweep", __base__=_WrittenMachines, **GIVEN_KEYS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def parse_machines(text: str, folder: Path, source: str) -> MachineSpec:
         InputError: a key, a machine or a value is not valid; the message begins with ``source``.
     """
     try:
-        written = _Written.model_validate(toml_of(text, source))
+        written = WrittenMachineSweep.model_validate(toml_of(text, source))
         machines = {
             found.name: found
             for name in dict.fromkeys(written.machine)

@@ -16,7 +16,8 @@ from tests.docs.session import ROOT
 
 jsonschema: Any = pytest.importorskip("jsonschema")
 KEYS = {
-    "accelerator": "system", "networks": "sweep", "layers": "schedule", "groups": "schedule",
+    "parameters": "machine-sweep", "accelerator": "system", "networks": "sweep",
+    "layers": "schedule", "groups": "schedule",
     "residents": "schedule", "energy": "cost", "arch": "machine", "timing": "machine",
 }  # fmt: skip
 READ_BY_ITS_SCRIPT = ROOT / "benchmarks" / "real_networks.toml"
@@ -91,5 +92,5 @@ def test_an_unknown_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "machines"]) == 2
     assert capsys.readouterr().err == (
         "error: unknown kind 'machines'; did you mean machine? choose one of machine, sweep, "
-        "system, schedule, cost\n"
+        "machine-sweep, system, schedule, cost\n"
     )
