@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from byoc.package.package import Package
+from dla_sim.presets import preset_names
 from experiments.machines.description import MachineDescription
 from experiments.machines.discovery import find_machine
 from experiments.machines.evaluate import Evaluation, Evaluator
@@ -83,11 +84,8 @@ def parse_machines(text: str, folder: Path, source: str) -> MachineSpec:
     """
     try:
         written = WrittenMachineSweep.model_validate(toml_of(text, source))
-        machines = {
-            found.name: found
-            for name in dict.fromkeys(written.machine)
-            if (found := find_machine(place_file(name, folder, (".py",)))).kind != "preset"
-        }
+        found = [_find_described(name, folder) for name in dict.fromkeys(written.machine)]
+        machines = {machine.name: machine for machine in found}
         axes = {key: axis_values(key, value, _accept) for key, value in written.parameters.items()}
         for machine in machines.values():
             for key, values in axes.items():
@@ -102,6 +100,16 @@ def parse_machines(text: str, folder: Path, source: str) -> MachineSpec:
         text, source, folder,
     )  # fmt: skip
     return MachineSpec(networks, machines, {"machine": tuple(machines), **axes})
+
+
+def _find_described(name: str, folder: Path) -> MachineDescription:
+    """Return a described machine; raise InputError for a preset, which has a key of its own."""
+    ours = name in preset_names()
+    found = None if ours else find_machine(place_file(name, folder, (".py",)))
+    if found is None or found.kind == "preset":
+        preset = name if found is None else found.preset
+        raise InputError(f"machine: {name} is a preset; write presets = '{preset}' instead")
+    return found
 
 
 def _accept(key: str, value: Any) -> Any:

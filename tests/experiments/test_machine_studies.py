@@ -79,6 +79,10 @@ SPECS = {
     ),
     "bad value": (SPEC + "columns = [0]\n", "setting columns=0 of machine systolic-array: should"),
     "empty axis": (SPEC + "columns = []\n", "columns: the list is empty"),
+    "preset": (
+        'machine = "seed-i64"\nnetworks = "digits-cnn"\n',
+        "machine: seed-i64 is a preset; ",
+    ),
     "no machine": ('machine = "none"\nnetworks = "digits-cnn"\n', "unknown machine 'none'; choose"),
     "no network": (f'machine = "{EXAMPLE}"\n', "networks: missing; name at least one network"),
 }
