@@ -138,18 +138,18 @@ def test_a_target_gets_the_machine_of_least_area(tmp_path: Path) -> None:
 
     Every machine with less area is run and misses the target.
     """
-    found = dla.advise("digits-cnn", target_ms=0.0016)
+    found = dla.advise("digits-cnn", target_ms=0.0017)
     assert found.target is not None
     report = run_command(found.target.command, tmp_path)
-    assert report.totals.cycles == found.target.point.cycles <= 1600
-    assert dla.advise("digits-cnn", target_ips=1000 / 0.0016).target == found.target
+    assert report.totals.cycles == found.target.point.cycles <= 1700
+    assert dla.advise("digits-cnn", target_ips=1000 / 0.0017).target == found.target
     hardware = load_hardware()
     table = load_table()
     least = found.target.point.square_millimetres
     for change in combine_changes(hardware):
         machine = apply_change(hardware, change)
         if machine is not None and area(table, machine.arch).total / SQUARE_MILLIMETRE < least:
-            assert dla.run("digits-cnn", settings=change.settings).report.totals.cycles > 1600, (
+            assert dla.run("digits-cnn", settings=change.settings).report.totals.cycles > 1700, (
                 change
             )
 
@@ -177,9 +177,9 @@ def test_every_kind_of_change_is_tried() -> None:
 def test_layers_are_described_by_their_bound() -> None:
     limits = {limit.name: limit for limit in dla.advise("digits-cnn").layers}
     assert limits["pointwise"].bound == "compute"
-    assert limits["classifier"].sentence == (
-        "is memory-bound: it loads 5.078 KiB and stores 10 bytes for 5,120 MACs; 37% of its cycles "
-        "wait for weights, 35% compute, 28% wait for stores"
+    assert limits["conv"].sentence == (
+        "is memory-bound: it loads 352 bytes for 9,216 MACs; 33% of its cycles compute, 29% wait "
+        "for commands, 20% wait for weights, 18% wait for input"
     )
 
 
