@@ -98,7 +98,7 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
         return
     found = [load_preset(known) for known in preset_names()]
     rows = [_row(preset) for preset in found]
-    described = list(list_machines().values())
+    described = [one for one in list_machines().values() if one.kind != "preset"]
     others = [
         dict.fromkeys(rows[0]) | {"name": one.name, "description": one.summary} for one in described
     ]

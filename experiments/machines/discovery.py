@@ -14,6 +14,8 @@ from isa.plugins import MACHINES, PROJECT, load_entry_points
 from isa.reading import check_file
 
 BUILT_IN: dict[str, str] = {
+    "ethos-u55-256": "experiments.machines.ethos_u55",
+    "ethos-u85-256": "experiments.machines.ethos_u85",
     "max78000": "experiments.machines.max78000",
     "max78002": "experiments.machines.max78002",
     "vta": "experiments.machines.vta",

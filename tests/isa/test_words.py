@@ -192,7 +192,7 @@ def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_presets_have_the_memory_that_their_place_asks_for() -> None:
     """The recommended machines have banked memory; others, and any with ``--isa v4``, ideal."""
     banked = {name for name in preset_names() if load_preset(name).arch.words is not None}
-    assert banked == {"balanced-64", "balanced-256"}
+    assert banked == {"balanced-64", "balanced-256", "ethos-u55-256", "ethos-u85-256"}
     for name in banked:
         ideal = load_hardware(name, isa="v4").arch
         assert ideal.memory == IDEAL
