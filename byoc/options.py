@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Order = Literal["rows", "channels"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-Quantisation = Literal["minmax", "percentile", "mse", "auto"]
-"""How the importer chooses the ranges of a float model; ``auto`` may keep tensors in float."""
+Quantisation = Literal["minmax", "percentile", "mse", "auto", "power-of-two"]
+"""How the importer chooses the scales of a float model; ``auto`` may keep tensors in float."""
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ class _Plan:
 
 
 @dataclass(eq=False)
-class _Parameters:
+class TensorParameters:
     """Scale and zero point of a tensor, and their names once they are written."""
 
     scale: Scale
@@ -277,7 +277,7 @@ class BoundaryWriter:
         self._real: dict[str, str] = {}
         self._constants: dict[tuple[str, Scaling], str] = {}
         self._tensors = {
-            name: _Parameters(*plan.given[name])
+            name: TensorParameters(*plan.given[name])
             if name in plan.given
             else _range_parameters(*plan.ranges[name])
             for name in {*plan.roots.values()}
@@ -369,13 +369,17 @@ class BoundaryWriter:
     def _bias(self, name: str, scale: Scale) -> str:
         bias = self._plan.constants[name]
         scale = scale.reshape(-1)
-        integers = steps(bias.astype(np.float64), scale.astype(np.float64), 0, np.int32)
+        integers = self._round_bias(bias, scale)
         zeros = np.zeros(scale.shape if scale.size > 1 else (), np.int32)
         labels = f"{name}_quantized", f"{name}_quantized_scale", f"{name}_quantized_zero_point"
         inputs = [
             self._tensor(*pair) for pair in zip(labels, (integers, scale, zeros), strict=True)
         ]
         return self._add_dequantised(name, inputs, 0 if scale.size > 1 else None)
+
+    def _round_bias(self, bias: NDArray[np.float32], scale: Scale) -> NDArray[np.int32]:
+        """Return a bias in steps of ``scale``."""
+        return steps(bias.astype(np.float64), scale.astype(np.float64), 0, np.int32)
 
     def _add_dequantised(self, name: str, inputs: Sequence[str], axis: int | None) -> str:
         result = self._name(f"{name}_DequantizeLinear_Output")
@@ -389,7 +393,7 @@ class BoundaryWriter:
         )
         return np.asarray(first * second)
 
-    def _parameters(self, node: NodeProto, position: int, name: str) -> _Parameters:
+    def _parameters(self, node: NodeProto, position: int, name: str) -> TensorParameters:
         scaling = self._plan.scalings.get((node.name, position))
         return (
             self._tensors[self._plan.roots[name]]
@@ -405,7 +409,7 @@ class BoundaryWriter:
         first = self._parameters(node, 0, node.input[0]).scale.astype(np.float64)
         weights.scale = _coarser(weights.scale, first, self._plan.constants[node.input[BIAS]])
 
-    def _write_parameters(self, parameters: _Parameters, name: str) -> tuple[str, str]:
+    def _write_parameters(self, parameters: TensorParameters, name: str) -> tuple[str, str]:
         """Return the names of a tensor's scale and zero point; write both on the first call."""
         if parameters.names is None:
             zero_point = self._tensor(f"{name}_zero_point", parameters.zero_point)
@@ -429,14 +433,14 @@ BIAS = 2
 """Operand position of the bias of a product."""
 
 
-def _range_parameters(low: np.float32, high: np.float32) -> _Parameters:
+def _range_parameters(low: np.float32, high: np.float32) -> TensorParameters:
     """Return scale and zero point of a computed tensor with range ``low`` to ``high``."""
     return _make_parameters(np.asarray(low), np.asarray(high), symmetric=False)
 
 
 def _constant_parameters(
     array: NDArray[np.float32], scaling: Scaling, on_grids: bool
-) -> _Parameters:
+) -> TensorParameters:
     """Return scale and zero point of a constant, per tensor or per channel."""
     others = (
         None
@@ -480,7 +484,7 @@ def _find_step(row: NDArray[np.float32], otherwise: np.float32) -> np.float32:
 
 def _make_parameters(
     low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool
-) -> _Parameters:
+) -> TensorParameters:
     """Return scale and zero point that divide a range into 255 steps, or 254 if symmetric.
 
     The range is ``low`` to ``high``. 0 is one of the steps. An empty range gets steps of 1.
@@ -495,7 +499,7 @@ def _make_parameters(
     zero_point = (
         np.zeros(exact.shape) if symmetric else np.where(empty, 0, np.rint(INT8_LOW - low / exact))
     )
-    return _Parameters(exact.astype(np.float32), zero_point.astype(np.int8))
+    return TensorParameters(exact.astype(np.float32), zero_point.astype(np.int8))
 
 
 def broadcast_along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from byoc.frontend.onnx.rewriting.integers import quantise_tables, select_intege
 from byoc.operators.onnx_view import ADD, CAST, MULTIPLY, SUBTRACT
 from byoc.package.package import QuantisationTrial
 from byoc.quantisation.calibrate import Feeds, Ranges
+from byoc.quantisation.power_of_two import PowerOfTwoWriter
 from byoc.quantisation.quantize import BoundaryWriter, quantise_within
 from byoc.quantisation.refine import RANGE_METHODS, refine_ranges
 from byoc.quantisation.resemblance import MOST_DECIBELS, compare_pairs, resemblance
@@ -81,9 +82,11 @@ class QuantisationSearch:
         self._trials: list[QuantisationTrial] = []
 
     def run(self, method: str) -> Found:
-        """Return the model quantised by ``method``; ``auto`` compares all of them."""
+        """Return the model quantised by ``method``; ``auto`` compares those with free scales."""
+        # Without a reference, so that the quantiser can free the model.
+        if method == "power-of-two":
+            return Found(self._write(self._handed, self._ranges, PowerOfTwoWriter))
         if method == "minmax" or not self._feeds:
-            # Without a reference, so that the quantiser can free the model.
             return Found(self._write(self._handed, self._ranges))
         self._model = self._handed.pop()
         if method != "auto":

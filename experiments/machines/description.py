@@ -250,8 +250,14 @@ class SimulatedTasks(Protocol):
     def units(self) -> Mapping[str, Any]: ...
 
 
-Arithmetic = Callable[[Graph, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
-"""A machine's own arithmetic: the network's outputs by name, from the graph and its inputs."""
+Arithmetic = Callable[
+    [Graph, Sequence[Node], Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]
+]
+"""A machine's own arithmetic: results of a region's nodes by name.
+
+It takes the graph, the nodes and the values computed before, and raises InputError for a node that
+it does not apply to.
+"""
 
 
 @dataclass(frozen=True)

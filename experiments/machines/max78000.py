@@ -20,7 +20,7 @@ from experiments.machines.description import (
     NetworkLimit,
     OperationLimit,
 )
-from experiments.machines.max78000_arithmetic import compute_network
+from experiments.machines.max78000_arithmetic import compute_nodes
 from experiments.machines.max78000_figures import publish_figures
 from experiments.machines.max78000_passes import (
     KERNEL_BYTES,
@@ -287,7 +287,7 @@ MACHINE = MachineDescription(
         CyclePart("start of the state machine", "processors", 1),
         CyclePart("start-up until the interrupt", "processors", machine.start_cycles),
     ),
-    arithmetic=compute_network,
+    arithmetic=compute_nodes,
     sources=(LATENCY, "github.com/analogdevicesinc/ai8x-synthesis, README.md"),
     published=publish_figures(START_CYCLES),
     fitted=("start_cycles",),

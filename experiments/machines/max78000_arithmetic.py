@@ -101,19 +101,21 @@ def combine(operation: str, left: Integers, right: Integers) -> Integers:
     return saturate(functions[operation](left, right))
 
 
-def compute_network(graph: Graph, inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-    """Return the outputs of a network with scales that are powers of two.
+def compute_nodes(
+    graph: Graph, nodes: Sequence[Node], values: Mapping[str, NDArray[Any]]
+) -> Mapping[str, NDArray[Any]]:
+    """Return the results of nodes that the machine runs; all scales must be powers of two.
 
     Raises:
         InputError: a scale, zero point, bias or operator that the machine does not have.
     """
-    found = dict(inputs)
-    for node in graph.nodes:
+    found = dict(values)
+    for node in nodes:
         operands = [_read(graph.values[name], found) for name in node.inputs]
         result = _compute(graph, node, operands)
         value = graph.values[node.outputs[0]]
         found[value.name] = result.reshape(value.shape).astype(value.dtype)
-    return {name: found[name] for name in graph.outputs}
+    return {name: found[name] for node in nodes for name in node.outputs}
 
 
 def _read(value: Value, found: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -123,13 +125,8 @@ def _read(value: Value, found: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
 
 def _compute(graph: Graph, node: Node, operands: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return the result of one node without its batch axis."""
-    source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+    result = graph.values[node.outputs[0]]
     kind = node.op_type
-    if kind == "QuantizeLinear":
-        return saturate(np.rint(operands[0] / _scale(result, node)).astype(np.int64))
-    if kind == "DequantizeLinear":
-        scaled: NDArray[Any] = operands[0] * np.float32(_scale(source, node))
-        return scaled
     if kind in ("Conv", "MatMul"):
         return _compute_product(graph, node, operands)
     if {_scale(graph.values[name], node) for name in node.inputs} != {_scale(result, node)}:
@@ -181,7 +178,8 @@ def _scale(value: Value, node: Node) -> float:
     if scales or np.frexp(scale)[0] != 0.5 or quantization.zero_point.any():
         raise InputError(
             f"{node.name}: {value.name} has scale {scale:g} and zero point "
-            f"{quantization.zero_point.reshape(-1)[0]}; the machine needs one power of two and 0"
+            f"{quantization.zero_point.reshape(-1)[0]}; the machine needs one power of two and 0: "
+            "quantise a float network with --quantise power-of-two"
         )
     return scale
 

@@ -5,17 +5,19 @@ The runtime of the model's format computes the values, because nothing simulates
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from byoc.compiler import refuse_fallback
+from byoc.graph import Graph
 from byoc.host.runtime import NetworkRun, Tensors
-from byoc.host.sessions import opener
+from byoc.host.sessions import PartSession, opener
 from byoc.options import DEFAULTS
 from byoc.package.interface import Interface, connect
-from byoc.partitioning.partition import Partition
+from byoc.partitioning.partition import HostPart, Partition
 from dla_sim.presets import DEFAULT_PRESET, preset_names
-from experiments.machines.description import MachineDescription
+from experiments.machines.description import Arithmetic, MachineDescription
 from experiments.machines.discovery import find_machine
 from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
 from experiments.machines.parameters import apply_parameters
@@ -132,25 +134,45 @@ def compute_values(
 ) -> tuple[NetworkRun[None], str]:
     """Return the outputs of one inference, and the text of a report about their source.
 
-    They come from the machine's own arithmetic. The integer model computes them if the machine
-    has none, or if its arithmetic does not apply to the network.
+    The machine's own arithmetic computes its regions. The integer model computes the nodes on the
+    CPU, or all nodes if the machine has no arithmetic or if it does not apply to the network.
     """
     graph, interface = done.interface.graph, done.interface
-    values = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
-    own = done.found.machine.arithmetic
+    given = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
+    opened = opener(done.network.package.model, graph, wanted.host)
     told = NOT_SIMULATED
-    if own is not None:
+    if done.found.machine.arithmetic is not None:
         try:
-            values |= own(graph, values)
+            values = _compute_parts(done, given, done.found.machine.arithmetic, opened)
             return NetworkRun(interface.restore_arrays(values), values, {}), OWN_ARITHMETIC
         except InputError as error:
             told = f"{NOT_SIMULATED}; the machine's own arithmetic does not apply: {error}"
-    constants = {
-        name: value.constant
-        for name in graph.outputs
-        if (value := graph.values[name]).constant is not None
-    }
-    names = [name for name in graph.outputs if name not in constants]
-    opened = opener(done.network.package.model, graph, wanted.host)
-    values |= {**constants, **opened(graph.inputs, names).run(values)}
+    names = [name for name in graph.outputs if graph.values[name].constant is None]
+    values = {**given, **_take_constants(graph), **opened(graph.inputs, names).run(given)}
     return NetworkRun(interface.restore_arrays(values), values, {}), told
+
+
+def _take_constants(graph: Graph) -> Tensors:
+    """Return the outputs of a network that are constants."""
+    known = {name: graph.values[name].constant for name in graph.outputs}
+    return {name: constant for name, constant in known.items() if constant is not None}
+
+
+def _compute_parts(
+    done: DescribedNetwork,
+    given: Tensors,
+    compute: Arithmetic,
+    opened: Callable[[Sequence[str], Sequence[str]], PartSession],
+) -> Tensors:
+    """Return all tensors of an inference: regions by the machine's arithmetic, the rest by the CPU.
+
+    Raises:
+        InputError: the machine's arithmetic does not apply to a region.
+    """
+    values = {**given, **_take_constants(done.interface.graph)}
+    for part in done.partition.parts:
+        if isinstance(part, HostPart):
+            values |= opened(part.inputs, part.outputs).run(values)
+        else:
+            values |= compute(done.interface.graph, part.nodes, values)
+    return values

@@ -129,8 +129,9 @@ class Given(NetworkChoice):
         default=None,
         metadata=_network(
             "--quantise",
-            "Choose how a float model is quantised (docs/inputs.md); auto compares all methods and "
-            "keeps tensors in float if none is accurate enough. Default: minmax.",
+            "Choose how a float model is quantised (docs/inputs.md); auto compares minmax, "
+            "percentile and mse, and keeps tensors in float if none is accurate enough. "
+            "Default: minmax.",
             get_args(Quantisation),
             table=Quantisation,
             settled="is quantised already",

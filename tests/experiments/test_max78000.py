@@ -17,7 +17,7 @@ from experiments.machines.max78000 import MACHINE, OPERATIONS
 from experiments.machines.max78000_arithmetic import (
     add_bias,
     combine,
-    compute_network,
+    compute_nodes,
     convolve,
     insert_zeros,
     pool_average,
@@ -362,7 +362,7 @@ def test_a_network_with_powers_of_two_computes_layer_after_layer() -> None:
     graph = _network(random)
     constants = {name: value.constant for name, value in graph.values.items()}
     values = random.integers(-128, 128, (1, 2, 4, 4), np.int8)
-    found = compute_network(graph, {"x": values})["y"]
+    found = compute_nodes(graph, graph.nodes, {"x": values})["y"]
     sums = np.zeros((4, 4, 4), np.int64)
     for output, row, column in np.ndindex(sums.shape):
         total = _sum_convolution(values[0], constants["weights"], 1, row, column, output)
@@ -379,7 +379,7 @@ def test_a_network_with_powers_of_two_computes_layer_after_layer() -> None:
 def test_a_bias_that_the_hardware_cannot_store_is_refused() -> None:
     graph = _network(np.random.default_rng(5), bias=100)
     with pytest.raises(InputError, match="c: a bias is not an int8 times 128"):
-        compute_network(graph, {"x": np.zeros((1, 2, 4, 4), np.int8)})
+        compute_nodes(graph, graph.nodes, {"x": np.zeros((1, 2, 4, 4), np.int8)})
 
 
 def test_a_scale_that_is_no_power_of_two_is_refused() -> None:
@@ -388,7 +388,9 @@ def test_a_scale_that_is_no_power_of_two_is_refused() -> None:
     values = {**graph.values, "x": replace(graph.values["x"], quantization=scale)}
     message = "c: x has scale 0.01 and zero point 0; the machine needs one power of two and 0"
     with pytest.raises(InputError, match=message):
-        compute_network(replace(graph, values=values), {"x": np.zeros((1, 2, 4, 4), np.int8)})
+        compute_nodes(
+            replace(graph, values=values), graph.nodes, {"x": np.zeros((1, 2, 4, 4), np.int8)}
+        )
 
 
 def test_the_form_of_a_transposed_convolution_moves_depth_to_space() -> None:
@@ -403,5 +405,5 @@ def test_the_form_of_a_transposed_convolution_moves_depth_to_space() -> None:
     made = _value("y", (1, 2, 4, 6), -7)
     node = Node("d", "DepthToSpace", ("x",), ("y",), {"pieces": pieces}, integer=True)
     graph = Graph("d", ("x",), ("y",), {"x": value, "y": made}, (node,))
-    found = compute_network(graph, {"x": values[np.newaxis].astype(np.int8)})["y"]
+    found = compute_nodes(graph, graph.nodes, {"x": values[np.newaxis].astype(np.int8)})["y"]
     assert found.reshape(-1).tolist() == index.tolist()

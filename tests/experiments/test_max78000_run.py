@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import dla
 from byoc.options import DEFAULTS
 from byoc.package.interface import connect
+from experiments.machines import max78000_arithmetic
 from experiments.machines.description import LayerWork
 from experiments.machines.evaluate import Evaluation, Evaluator
 from experiments.machines.max78000 import MACHINE
 from experiments.machines.max78000_arithmetic import (
+    Integers,
     add_bias,
     convolve,
     pool_maximum,
@@ -108,3 +111,52 @@ def test_a_network_with_powers_of_two_runs_with_the_machines_arithmetic() -> Non
     (found,) = result.outputs.values()
     assert found.reshape(-1).tolist() == expected.tolist()
     assert result.report.check.oracle.startswith("values: the machine's own arithmetic")
+
+
+def build_residual() -> ModelProto:
+    """Return a float network with a pool, a residual sum, and biases larger than its weights."""
+    builder = NetworkBuilder("residual", "x", (1, 3, 16, 16), seed=1)
+    first = builder.relu("relu 1", builder.convolution("conv 1", "x", (3, 8), (3, 3), pads=[1] * 4))
+    second = builder.convolution("conv 2", first, (8, 8), (3, 3), pads=[1] * 4)
+    total = builder.relu("relu 2", builder.node("Add", "sum", second, first))
+    pooled = builder.node("MaxPool", "pool", total, kernel_shape=[2, 2], strides=[2, 2])
+    return builder.logits(builder.node("Flatten", "flatten", pooled), (8 * 8 * 8, 10))
+
+
+@pytest.mark.parametrize("network", ["mnist", "residual"])
+def test_a_float_network_gets_scales_of_powers_of_two(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    residual = network == "residual"
+    model = build_residual() if residual else build_model(network, NETWORKS[network])
+    shape = (1, 3, 16, 16) if residual else (1, 1, 28, 28)
+    image = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    given = {"inputs": image, "quantise": "power-of-two"}
+    result = dla.run(model, machine="max78000", **given)
+    assert result.report.check.oracle.startswith("values: the machine's own arithmetic")
+
+    values = result.package.graph.values.values()
+    for value in (one for one in values if one.quantization is not None):
+        assert value.quantization is not None
+        assert value.quantization.scale.size == 1
+        assert np.frexp(float(value.quantization.scale))[0] == 0.5
+        assert not value.quantization.zero_point.any()
+        if value.constant is not None and value.dtype == "int32":
+            assert not (value.constant % 128).any()
+            assert abs(value.constant // 128).max() <= 128
+
+    # Ties are the only difference from the integer model, whose oracle is ONNX Runtime.
+    def round_ties_to_even(sums: Integers, shift: int) -> Integers:
+        return saturate(np.rint(sums * 2.0**shift / 128).astype(np.int64))
+
+    monkeypatch.setattr(max78000_arithmetic, "shift_sums", round_ties_to_even)
+    even = dla.run(model, machine="max78000", **given)
+    ours = dla.run(model, **given)
+    assert ours.report.check.mismatches == 0
+    for name, found in ours.outputs.items():
+        assert even.outputs[name].tolist() == found.tolist()
+
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (exact,) = session.run(None, {"x": image})
+    (found,) = result.outputs.values()
+    assert (exact**2).sum() > 10**1.5 * ((exact - found) ** 2).sum()  # 15 dB

@@ -1,0 +1,78 @@
+"""Quantise with scales that are powers of two and zero points of 0, as machines that shift need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto
+
+from byoc.operators.onnx_view import ADD, CONCAT, SUBTRACT
+from byoc.quantisation.quantize import BIAS, BoundaryWriter, Scale, Scaling, TensorParameters
+from isa.numerics import steps
+from isa.numerics.requantising import INT8_HIGH
+
+_JOINED = frozenset({ADD, SUBTRACT, CONCAT})
+"""Operators whose operands and results share a scale."""
+BIAS_STEP = 128
+"""Step of a bias, in products of an activation and a weight of 1."""
+
+
+class PowerOfTwoWriter(BoundaryWriter):
+    """Writer of a quantised model whose scales are powers of two, one for each tensor.
+
+    Zero points are 0, so Relu and Clip stay. Operands and results of sums and concatenations share
+    a scale. Biases are int8 multiples of :data:`BIAS_STEP` products.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        plan = self._plan
+        self._tensors |= {
+            name: _round_up(high)
+            for name, high in self._join_highs().items()
+            if name not in plan.given
+        }
+        plan.absorbed.clear()
+        plan.scalings = dict.fromkeys(plan.scalings, Scaling())
+        self._weights = {
+            (name, Scaling()): _round_up(float(np.abs(plan.constants[name]).max(initial=0)))
+            for name, _ in self._weights
+        }
+
+    def _join_highs(self) -> Mapping[str, float]:
+        """Return the largest magnitude of every quantised tensor, equal where a scale is shared."""
+        plan = self._plan
+        highs = {name: float(max(map(abs, plan.ranges[name]))) for name in {*plan.roots.values()}}
+        joined = []
+        for node in self._given.graph.node:
+            if node.op_type in _JOINED:
+                names = (plan.absorbed.get(name, name) for name in (*node.input, *node.output))
+                joined.append({plan.roots[name] for name in names if name in plan.roots})
+        before: dict[str, float] = {}
+        while before != highs:
+            before = dict(highs)
+            for group in joined:
+                highs |= dict.fromkeys(group, max((highs[name] for name in group), default=0.0))
+        return highs
+
+    def _leave_room(self, node: NodeProto) -> None:
+        """Coarsen a weight scale until the bias is at most an int8 number of its steps."""
+        if node.name in self._plan.biases and (node.name, 1) in self._plan.scalings:
+            weights = self._parameters(node, 1, node.input[1])
+            first = float(self._parameters(node, 0, node.input[0]).scale)
+            largest = float(np.abs(self._plan.constants[node.input[BIAS]]).max(initial=0))
+            least = _round_up(largest / (BIAS_STEP * first)).scale
+            weights.scale = np.maximum(weights.scale, least) if largest else weights.scale
+
+    def _round_bias(self, bias: NDArray[np.float32], scale: Scale) -> NDArray[np.int32]:
+        rounded = steps(bias.astype(np.float64), BIAS_STEP * scale.astype(np.float64), 0, np.int8)
+        return rounded.astype(np.int32) * BIAS_STEP
+
+
+def _round_up(high: float) -> TensorParameters:
+    """Return the smallest power of two with which int8 reaches ``high``; 1 for 0."""
+    exponent = np.ceil(np.log2(high / INT8_HIGH)) if high else 0.0
+    return TensorParameters(np.asarray(np.exp2(exponent), np.float32), np.asarray(0, np.int8))
