@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +24,10 @@ Shape = tuple[int, ...]
 Kind = Literal["closed form", "event-driven", "preset"]
 Role = Literal["asserted", "fitted", "held out", "not comparable"]
 _NAME = re.compile(r"[a-z][a-z0-9]*([-.][a-z0-9]+)*")
+
+
+class MachineDescriptionError(InputError):
+    """Fault of a machine description; the message names the machine and the place."""
 
 
 class MachineParameters(BaseModel):
@@ -232,6 +236,7 @@ class PublishedFigure:
     slow: bool = False
 
 
+@runtime_checkable
 class SimulatedTasks(Protocol):
     """Result of an event-driven machine's simulation.
 
@@ -318,6 +323,9 @@ class MachineDescription:
                 f"machine '{self.name}': the name is not lower-case words with hyphens; "
                 "write it as in my-machine-2"
             )
+        if self.kind not in get_args(Kind):
+            kinds = ", ".join(get_args(Kind))
+            raise self.fault(f"unknown kind '{self.kind}'; choose one of {kinds}")
         if self.kind == "preset":
             if not self.preset:
                 raise self.fault("kind is 'preset' and preset is empty; name the preset")
@@ -328,6 +336,7 @@ class MachineDescription:
             raise self.fault(f"simulate is given and kind is '{self.kind}'; leave simulate out")
         if self.kind == "event-driven" and self.after_network is not None:
             raise self.fault("after_network is for kind 'closed form'; give a task instead")
+        _check_types(self)
         _check_parameters(self)
         _check_units(self)
         for operation in self.operations:
@@ -338,9 +347,30 @@ class MachineDescription:
         """Names of the units, in order."""
         return tuple(unit.name for unit in self.units)
 
-    def fault(self, text: str) -> InputError:
+    def fault(self, text: str) -> MachineDescriptionError:
         """Return the error of a fault in this description."""
-        return InputError(f"machine {self.name}: {text}")
+        return MachineDescriptionError(f"machine {self.name}: {text}")
+
+
+def _check_types(machine: MachineDescription) -> None:
+    """Raise InputError if a tuple of records or of tuples contains anything else."""
+    limits = [limit for one in machine.operations for limit in getattr(one, "limits", ())]
+    patterns = [part for one in machine.operations for part in getattr(one, "patterns", ())]
+    for field, members, kind in (
+        ("units", machine.units, MachineUnit),
+        ("memories", machine.memories, MachineMemory),
+        ("operations", machine.operations, MachineOperation),
+        ("limits of an operation", limits, OperationLimit),
+        ("network_limits", machine.network_limits, NetworkLimit),
+        ("overlaps", machine.overlaps, tuple),
+        ("patterns of an operation", patterns, tuple),
+    ):
+        wrong = [member for member in members if not isinstance(member, kind)]
+        if wrong:
+            raise machine.fault(
+                f"{field} contains {wrong[0]!r:.40}; give a tuple of {kind.__name__} objects "
+                "(a tuple of one ends with a comma)"
+            )
 
 
 def _check_parameters(machine: MachineDescription) -> None:

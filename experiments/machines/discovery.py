@@ -56,7 +56,7 @@ def find_machine(name_or_path: str) -> MachineDescription:
         return _load_built_in(name_or_path)
     machines = list_machines()
     if name_or_path not in machines:
-        known = (*machines, *preset_names())
+        known = [*dict.fromkeys((*machines, *preset_names()))]
         raise InputError(
             f"unknown machine '{name_or_path}'; {suggest_name(name_or_path, known)}"
             f"choose one of {', '.join(known)}, or a .py file"
@@ -82,7 +82,7 @@ def _load_file(path: Path) -> MachineDescription:
         spec.loader.exec_module(module)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    except Exception as error:  # any exception of the user's file: the message names the file
+    except (Exception, SystemExit) as error:  # of the user's file: the message names the file
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(
             f"{path}: {type(error).__name__}: {reason}; correct the file (docs/machines.md)"

@@ -24,9 +24,11 @@ from experiments.machines.description import (
     CyclePart,
     LayerWork,
     MachineDescription,
+    MachineDescriptionError,
     MachineOperation,
     MachineParameters,
     NetworkLimit,
+    SimulatedTasks,
     UnitTask,
     check_unit,
 )
@@ -39,6 +41,8 @@ NO_OPERATION = "operation"
 """Rule of nodes that no operation of the machine matches."""
 LATE = "issue"
 """Part of the cycles in which no task of the critical path works, because it is issued late."""
+MAX_COUNT = 1 << 48
+"""Most cycles of a part, and most cycles or bytes of a task, that a description may return."""
 Found = TypeVar("Found")
 
 
@@ -135,7 +139,11 @@ class Evaluator:
         once = self._machine.after_network
         if once is not None and layers:
             where = "after_network"
-            parts = check_parts(self._machine, where, _call(self._machine, where, once, parameters))
+            parts = call_description(
+                self._machine,
+                where,
+                lambda: check_parts(self._machine, where, once(parameters)),
+            )
             layers.append(_make_layer(self._machine, AFTER_NETWORK, AFTER_NETWORK, parts))
         total = sum(layer.cycles for layer in layers)
         return Evaluation(self._machine, parameters, tuple(layers), total, host, refused, units)
@@ -196,7 +204,7 @@ class Evaluator:
         for limit in self._machine.network_limits:
             where = f"network limit {limit.name}"
             works = [one.work for one in chosen]
-            found = _call(self._machine, where, _list_reasons, limit, works, parameters)
+            found = call_description(self._machine, where, _list_reasons, limit, works, parameters)
             for work in (work for work in works if work.name in found):
                 refused |= {node.name: (found[work.name], limit.name) for node in work.nodes}
             chosen = [one for one in chosen if one.work.name not in found]
@@ -223,9 +231,14 @@ class Evaluator:
     ) -> tuple[str, str] | None:
         for limit in one.operation.limits:
             where = f"limit {limit.name} of operation {one.operation.name}"
-            reason = _call(self._machine, where, limit.check, one.work, parameters)
-            if reason is not None:
-                return str(reason), limit.name
+            reason = call_description(self._machine, where, limit.check, one.work, parameters)
+            if reason is None:
+                continue
+            if not isinstance(reason, str) or not reason:
+                raise self._machine.fault(
+                    f"{where} returns {reason!r:.40}; return None or the reason as a text"
+                )
+            return reason, limit.name
         return None
 
     def _estimate_host(self, name: str) -> int:
@@ -236,10 +249,14 @@ class Evaluator:
 
     def _count(self, one: MatchedOperation, parameters: MachineParameters) -> EvaluatedLayer:
         """Return a layer with its cycles in closed form."""
-        assert one.operation.cycles is not None
+        formula = one.operation.cycles
+        assert formula is not None
         where = f"operation {one.operation.name}, layer {one.work.name}"
-        found = _call(self._machine, where, one.operation.cycles, one.work, parameters)
-        parts = check_parts(self._machine, where, found)
+        parts = call_description(
+            self._machine,
+            where,
+            lambda: check_parts(self._machine, where, formula(one.work, parameters)),
+        )
         return _make_layer(self._machine, one.work.name, one.operation.name, parts, one.work)
 
     def _simulate(
@@ -253,10 +270,18 @@ class Evaluator:
         tasks: list[UnitTask] = []
         bounds = []
         for one in ordered:
-            tasks += self._list_tasks(one, parameters, len(tasks))
+            where = f"operation {one.operation.name}, layer {one.work.name}"
+            tasks += call_description(
+                self._machine, where, self._list_tasks, one, parameters, len(tasks), where
+            )
             bounds.append(len(tasks))
-        assert self._machine.simulate is not None
-        times = _call(self._machine, "simulate", self._machine.simulate, tasks, parameters)
+        simulate = self._machine.simulate
+        assert simulate is not None
+        times = call_description(self._machine, "simulate", simulate, tasks, parameters)
+        if not isinstance(times, SimulatedTasks):
+            raise self._machine.fault(
+                f"simulate returns {times!r:.40}; return the result of simulate_tasks"
+            )
         parts: list[Counter[str]] = [Counter() for _ in ordered]
         last = 0
         for number in times.critical_path:
@@ -274,17 +299,12 @@ class Evaluator:
         return layers, units
 
     def _list_tasks(
-        self, one: MatchedOperation, parameters: MachineParameters, first: int
-    ) -> Iterator[UnitTask]:
-        """Yield a layer's tasks with indices of the whole run, in which ``first`` is the first."""
+        self, one: MatchedOperation, parameters: MachineParameters, first: int, where: str
+    ) -> list[UnitTask]:
+        """Return a layer's tasks with indices of the whole run, in which ``first`` is the first."""
         assert one.operation.tasks is not None
-        where = f"operation {one.operation.name}, layer {one.work.name}"
-        made = _call(
-            self._machine,
-            where,
-            lambda: [*one.operation.tasks(one.work, parameters)],  # type: ignore[misc]
-        )
-        for number, task in enumerate(made):
+        found = []
+        for number, task in enumerate(one.operation.tasks(one.work, parameters)):
             check_unit(self._machine, where, task.unit)
             for name in ("cycles", "bytes"):
                 check_count(self._machine, f"{where}: {name} of task {number}", getattr(task, name))
@@ -295,15 +315,18 @@ class Evaluator:
                     "needs must not be cyclic"
                 )
             needs = tuple(first + need for need in task.needs if first + need >= 0)
-            yield replace(task, needs=needs, layer=one.work.name)
+            found.append(replace(task, needs=needs, layer=one.work.name))
+        return found
 
 
-def _call(
+def call_description(
     machine: MachineDescription, where: str, function: Callable[..., Found], *given: Any
 ) -> Found:
     """Call a function of a description; raise InputError that names it if it fails."""
     try:
         return function(*given)
+    except MachineDescriptionError:
+        raise
     except InputError as error:
         raise machine.fault(f"{where}: {error}") from error
     except Exception as error:  # any exception of the description: the message names the place
@@ -326,6 +349,8 @@ def check_count(machine: MachineDescription, where: str, value: object) -> None:
         raise machine.fault(f"{where} is {value!r}; round it to an integer")
     if value < 0:
         raise machine.fault(f"{where} is {value}; it must be 0 or more")
+    if value > MAX_COUNT:
+        raise machine.fault(f"{where} is {value:.3e}; it must be at most {MAX_COUNT:,}")
 
 
 def check_parts(

@@ -10,7 +10,12 @@ from typing import Any
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
-from experiments.machines.evaluate import EvaluatedLayer, Evaluation
+from experiments.machines.evaluate import (
+    EvaluatedLayer,
+    Evaluation,
+    call_description,
+    check_count,
+)
 from experiments.report.assemble import (
     count_interface_cycles,
     digest_parts,
@@ -102,8 +107,14 @@ def _onnx_nodes(layer: EvaluatedLayer) -> tuple[str, ...]:
 
 def find_peak(found: Evaluation) -> int | None:
     """Return the multiply-accumulates per cycle of the machine; None if they are not declared."""
-    peak = found.machine.peak_macs
-    return None if peak is None else peak(found.parameters)
+    machine = found.machine
+    if machine.peak_macs is None:
+        return None
+    peak = call_description(machine, "peak_macs", machine.peak_macs, found.parameters)
+    check_count(machine, "peak_macs", peak)
+    if not peak:
+        raise machine.fault("peak_macs is 0; return at least 1, or leave it out")
+    return peak
 
 
 def _use(macs: int, cycles: int, peak: int | None) -> float | None:

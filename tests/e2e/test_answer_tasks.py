@@ -35,7 +35,7 @@ def joint_sweep(user: User, limits: str = '"mm2 <= 0.12", "ms <= 0.01"') -> str:
 def test_what_limits_my_network(user: User) -> None:
     seen = user.types("dla advise digits-cnn")
     assert "it is compute-bound" in seen
-    assert re.search(r"classifier +415 +is memory-bound: it loads", seen)
+    assert re.search(r"conv +641 +is memory-bound: it loads", seen)
 
 
 def test_does_the_advice_come_true(user: User) -> None:

@@ -75,6 +75,16 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no cycles": ({"operations": _operation(cycles=None)}, "of kind 'closed form' gives cycles"),
     "tasks in closed form": ({"operations": _operation(tasks=_count)}, "'closed form' gives cyc"),
     "simulate in closed form": ({"simulate": _count}, "simulate is given and kind is 'closed f"),
+    "unknown kind": ({"kind": "closed"}, "unknown kind 'closed'; choose one of closed form, ev"),
+    "no operation": ({"operations": (None,)}, "operations contains None; give a tuple of Machine"),
+    "function as limit": (
+        {"operations": _operation(limits=(_count,))},
+        "give a tuple of OperationLimit objects",
+    ),
+    "overlap without a comma": (
+        {"overlaps": ("array", "memory")},
+        "overlaps contains 'array'; give a tuple of tuple objects (a tuple of one ends with",
+    ),
     "preset without a preset": ({"kind": "preset"}, "kind is 'preset' and preset is empty"),
 }
 
@@ -100,6 +110,7 @@ FILES: dict[str, tuple[Callable[[str], str], str]] = {
     "no import": (_edit("from math", "from maths"), "ModuleNotFoundError: No module named 'maths'"),
     "no machine": (_edit("MACHINE =", "OTHER ="), "no MACHINE; assign one MachineDescription"),
     "two machines": (_edit("MACHINE =", "MACHINE = 1,"), "a MACHINE of type tuple; assign one"),
+    "exit": (_edit("from math", "raise SystemExit(3)\nfrom math"), "SystemExit: 3; correct the"),
     "name taken": (_edit("systolic-array", "balanced-64"), "'balanced-64' has the name of a mach"),
     "bad record": (_edit('"closed form"', '"event-driven"'), "'event-driven' and simulate is emp"),
 }

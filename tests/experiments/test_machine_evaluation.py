@@ -17,11 +17,13 @@ from experiments.machines.description import (
     LayerWork,
     MachineDescription,
     MachineOperation,
+    OperationLimit,
     UnitTask,
 )
 from experiments.machines.discovery import find_machine
 from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
 from experiments.machines.events import SharedPort, TaskTimes, simulate_tasks
+from experiments.machines.report import find_peak
 from experiments.running.given import Given
 from experiments.running.network import load
 from isa.errors import InputError
@@ -139,6 +141,9 @@ FORMULAS: dict[str, tuple[Any, str]] = {
     "fraction": ([CyclePart("compute", "array", 1.5)], "part 'compute' is 1.5; round it"),  # type: ignore[arg-type]
     "no unit": ([CyclePart("compute", "mac", 1)], "names the unit 'mac', which is not declared"),
     "no part": ([7], "returns 7; return a list of CyclePart"),
+    "number": (5, "TypeError: 'int' object is not iterable; correct the description"),
+    "nothing": (None, "TypeError: 'NoneType' object is not iterable; correct the description"),
+    "huge": ([CyclePart("compute", "array", 10**30)], "is 1.000e+30; it must be at most 281,47"),
 }
 
 
@@ -157,6 +162,33 @@ def test_a_formula_that_fails_is_named(machine: MachineDescription) -> None:
     bad = replace(machine.operations[0], cycles=lambda work, parameters: 1 // 0)
     with pytest.raises(InputError, match=r"^machine systolic-array: operation product, layer conv: "
                        r"ZeroDivisionError: .*; correct the description$"):  # fmt: skip
+        _evaluate(replace(machine, operations=(bad,)))
+
+
+@pytest.mark.parametrize(
+    ("field", "function", "message"),
+    [
+        ("after_network", lambda keys: 40, "after_network: TypeError: 'int' object is not iter"),
+        ("peak_macs", lambda keys: 0, "peak_macs is 0; return at least 1, or leave it out"),
+        ("peak_macs", lambda keys: 1.5, "peak_macs is 1.5; round it to an integer"),
+        ("peak_macs", 256, "peak_macs: TypeError: 'int' object is not callable; correct the des"),
+    ],
+)
+def test_a_bad_function_of_the_machine_gives_one_line(
+    field: str, function: Any, message: str, machine: MachineDescription
+) -> None:
+    with pytest.raises(InputError) as caught:
+        find_peak(_evaluate(replace(machine, **{field: function})))
+    assert str(caught.value).startswith(f"machine systolic-array: {message}")
+
+
+@pytest.mark.parametrize("result", [True, ""])
+def test_a_limit_returns_none_or_a_reason(result: Any, machine: MachineDescription) -> None:
+    limit = OperationLimit("size", "small", lambda work, keys: result)
+    bad = replace(machine.operations[0], limits=(limit,))
+    with pytest.raises(
+        InputError, match=r"limit size of operation product returns .*; return None"
+    ):
         _evaluate(replace(machine, operations=(bad,)))
 
 
@@ -191,7 +223,15 @@ TASKS: dict[str, tuple[list[UnitTask], str]] = {
                "task 0 needs task 1, which is not before it; needs must not be cyclic"),
     "negative": ([UnitTask("array", -1)], "cycles of task 0 is -1"),
     "unit": ([UnitTask("mac", 1)], "names the unit 'mac', which is not declared"),
+    "no task": ([7], "AttributeError: 'int' object has no attribute 'unit'; correct the"),  # type: ignore[list-item]
+    "needs": ([UnitTask("array", 1, needs=0)], "TypeError: 'int' object is not iterable"),  # type: ignore[arg-type]
 }  # fmt: skip
+
+
+def test_simulate_must_return_times(machine: MachineDescription) -> None:
+    bad = replace(_event_driven(machine), simulate=lambda tasks, keys: 5)
+    with pytest.raises(InputError, match="simulate returns 5; return the result of simulate_tasks"):
+        _evaluate(bad)
 
 
 @pytest.mark.parametrize("fault", TASKS)
