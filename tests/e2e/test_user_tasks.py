@@ -270,12 +270,12 @@ def test_read_change_and_write_a_program(user: User) -> None:
 
 def test_simulate_a_program_alone(user: User) -> None:
     user.types("dla emit digits-cnn -o net.prog")
-    np.save(user.folder / "image.npy", np.zeros((1, 1, 8, 8), np.int8))
+    np.save(user.folder / "image.npy", np.zeros((1, 64, 1), np.int8))  # one surface of atoms
     assert "--tensor 'image_QuantizeLinear_Output=FILE.npy'" in user.fails("dla simulate net.prog")
     words = "--tensor image_QuantizeLinear_Output=image.npy -o results.npz"
     assert "cycles" in user.types(f"dla simulate net.prog {words}")
     with np.load(user.has("results.npz")) as results:
-        assert [array.shape for array in results.values()] == [(1, 10)]
+        assert [array.shape for array in results.values()] == [(2, 1, 8)]  # ten, in atoms of 8
 
 
 def test_replay_a_program(user: User) -> None:
@@ -287,7 +287,7 @@ def test_stop_at_a_layer(user: User) -> None:
     user.types("dla compile digits-cnn -o net.dla")
     seen = user.types("dla simulate net.dla --break pointwise")
     assert seen.startswith("region 0 at cycle ")
-    assert "command processor  next word" in seen
+    assert "executes word 31 OP_DMA_READ push.EX (layer 'pointwise'" in seen
 
 
 def test_what_did_a_change_change(user: User) -> None:
