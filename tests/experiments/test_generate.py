@@ -269,7 +269,6 @@ def test_tensors_of_a_group_share_a_range_in_all_models() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2-decoder", "llama-decoder"])
-def test_64_tokens_of_whole_decoders_equal_and_take_three_seconds_each(name: str) -> None:
+def test_64_tokens_of_whole_decoders_are_those_of_onnx_runtime(name: str) -> None:
     found = dla.generate(name, prompt_tokens=32, tokens=64)
     assert (len(found.tokens), found.different, found.mismatches) == (64, 0, 0)
-    assert found.token_seconds <= 3
