@@ -118,8 +118,8 @@ def test_file_that_is_no_program(capsys: Capture) -> None:
 
 def test_unknown_preset(capsys: Capture) -> None:
     expected = (
-        "unknown preset 'huge'; choose one of balanced-256, balanced-64, nvdla-small-like, "
-        "seed-i128, seed-i64, "
+        "unknown preset 'huge'; choose one of balanced-256, balanced-64, ethos-u55-256, "
+        "ethos-u85-256, nvdla-small-like, seed-i128, seed-i64, "
         "seed-o128, seed-o64, or a .toml file"
     )
     assert refused(capsys, "run", "digits-cnn", "--preset", "huge") == expected

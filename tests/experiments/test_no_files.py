@@ -40,6 +40,7 @@ COMMANDS = {
     "golden diff": "default preset=balanced-256 --model tiny.onnx",
     "golden export": "tiny.prog --output made",
     "rtl build": "--output made", "rtl synth": "", "rtl ports": "", "rtl check": "corpus",
+    "rtl compare": "tiny.prog top.v --top top",
     "rtl case": "tiny.prog --output made", "rtl waves": "tiny.prog --cycles 1:2 --output made.vcd",
 }  # fmt: skip
 """The words of every command that reads files, where all of them are given."""
@@ -48,10 +49,11 @@ OTHERS = {
     # places of results
     ("golden record", "folder"), ("golden add", "folder"), ("simulate", "dump_sram"),
     ("golden bless", "reason"),
+    ("rtl compare", "sources"),  # needs the program's inputs first
     ("report", "cost"),  # needs the results of a sweep; "sweep cost" reads such a table, too
 }  # fmt: skip
 """Parameters that read no file, although their help names one."""
-NAMES = {("golden export", "case"), ("rtl case", "case"), ("rtl waves", "case")}
+NAMES = {(command, "case") for command in ("golden export", "rtl compare", "rtl case", "rtl waves")}
 """What names a file or something else: a path that is no file is none of both."""
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (os.mkfifo, "a pipe, not a file"),
@@ -144,6 +146,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main.main(["disasm", "tiny.prog", "--output", "tiny.s"]) == 0
         assert main.main(["run", "tiny.onnx", "--json", "run.json"]) == 0
         Path("zeros.bin").write_bytes(bytes(program_file.load(Path("tiny.prog")).dram_bytes))
+        Path("top.v").write_text("module top; endmodule\n")
         small_corpus(Path("corpus"))
     finally:
         os.chdir(before)

@@ -12,8 +12,9 @@ from dla_sim.inspection import live_bytes
 from dla_sim.prepared import HazardError
 from dla_sim.timing import Timing
 from experiments.report import figures as module
+from experiments.report.activity import OCCUPANCY_POINTS
 from experiments.report.figures import RegionRun, occupancy
-from experiments.report.schema import OCCUPANCY_POINTS, RunReport
+from experiments.report.schema import RunReport
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
 from tests.experiments.reporting import tiny_run

@@ -20,6 +20,7 @@ TEXT = """
     networks = "tiny.onnx"
     schedules = ["seed", "default"]
     [arch]
+    isa = "v4"
     pe.oc = [4, 8]
     sram_bytes = [256, 65536]
     [timing]
