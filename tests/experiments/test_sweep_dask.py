@@ -19,8 +19,8 @@ from tests.experiments.sweeping import rows_of, spec_of, written
 TEXT = """
     networks = "tiny.onnx"
     schedules = ["seed", "default"]
-    [arch]
     isa = "v4"
+    [arch]
     pe.oc = [4, 8]
     sram_bytes = [256, 65536]
     [timing]

@@ -151,7 +151,7 @@ def test_the_area_of_the_counter_of_conflicts_is_the_waits_of_the_report(ran: _R
     """)
     waits = {f"bank conflicts {unit}": of["sram"] for unit, of in ran.report.units.items()}
     assert {name: area or 0 for name, area in rows} == pytest.approx(waits)
-    if ran.report.arch["isa"] == "v5":
+    if ran.report.arch["sram_banks"] == 4:
         assert any(waits.values())
 
 
@@ -159,7 +159,7 @@ def test_where_the_cycles_of_logits_went(
     open_trace: Callable[[Path], Query], tmp_path: Path
 ) -> None:
     """The answer of the guide's statement, as it stands there."""
-    report = run("mobilenet-v1", timeline=tmp_path / "run.pftrace").report
+    report = run("mobilenet-v1", isa="v4", timeline=tmp_path / "run.pftrace").report
     (logits,) = (layer for layer in report.layers if layer.name == "logits")
     part, cycles = open_trace(tmp_path / "run.pftrace")(_statements()[PARTS])[0]
     assert part == "weights"
