@@ -95,14 +95,21 @@ class MemoryMode:
     name: str
     description: str
     main: Literal["DRAM", "SRAM"]
-    timing: Mapping[str, int]
+    timing: Mapping[str, int | None]
 
 
+_SRAM = {
+    "dram_latency": SRAM_LATENCY,
+    "dram_rate": None,
+    "dram_row_bytes": 0,
+    "dram_refresh_interval": 0,
+}
 _FLASH = {
     "flash_bytes": 1,
     "flash_burst_bytes": 128,
     "flash_latency": 64,
     "flash_outstanding_bursts": 2,
+    "flash_rate": None,
 }
 MEMORY_MODES = (
     MemoryMode("dram", "everything in the DRAM of the preset", "DRAM", {"flash_bytes": 0}),
@@ -111,13 +118,13 @@ MEMORY_MODES = (
         "constants and command words in a flash of 1 byte a cycle, all else in SRAM next to the "
         "accelerator",
         "SRAM",
-        {"dram_latency": SRAM_LATENCY, **_FLASH},
+        {**_SRAM, **_FLASH},
     ),
     MemoryMode(
         "sram",
         "everything in SRAM next to the accelerator",
         "SRAM",
-        {"dram_latency": SRAM_LATENCY, "flash_bytes": 0},
+        {**_SRAM, "flash_bytes": 0},
     ),
 )
 """All memory modes, with the figures of Arm's reference system ``Ethos_U55_High_End_Embedded``."""

@@ -116,7 +116,7 @@ def _row(preset: Preset) -> dict[str, object]:
 
 
 def _print_presets(found: list[Preset], described: list[MachineDescription]) -> None:
-    from dla_sim.presets import DEFAULT_PRESET, MEMORY_MODES
+    from dla_sim.presets import DEFAULT_PRESET, MEMORY_MODES, setting_texts
 
     columns = (
         ("PEs (ic x oc x ow)", "right"),
@@ -139,8 +139,7 @@ def _print_presets(found: list[Preset], described: list[MachineDescription]) -> 
         rows=(
             (
                 mode.name,
-                f"{mode.description} "
-                f"({', '.join(f'{key}={value}' for key, value in mode.timing.items())})",
+                f"{mode.description} ({', '.join(setting_texts(mode.timing))})",
             )
             for mode in MEMORY_MODES
         ),

@@ -54,6 +54,18 @@ def test_every_mode_fits_every_preset_and_is_replaced_by_the_next(preset: str, n
     assert apply_memory_mode(machine, None) is machine
 
 
+def test_a_slow_dram_does_not_stay_in_an_sram(tmp_path: Path) -> None:
+    path = tmp_path / "slow.toml"
+    slow = "dram_rate = 0.44\ndram_row_bytes = 2048\ndram_refresh_interval = 3904\nflash_rate = 0.2"
+    path.write_text(f"[timing]\n{slow}\n", "utf-8")
+    dram, flash, sram = (load_hardware(str(path), memory_mode=name) for name in NAMES)
+    assert (str(dram.timing.main_rate), dram.timing.has_dram) == ("11/25", True)
+    for machine, name in ((flash, "flash"), (sram, "sram")):
+        assert machine.timing.main == load_hardware(memory_mode=name).timing.main
+        assert not machine.timing.has_dram
+    assert flash.timing.constants == load_hardware(memory_mode="flash").timing.constants
+
+
 def test_settings_are_on_top_whatever_the_order() -> None:
     machine = load_hardware(None, ["flash_latency=200", "dram_latency=10"], memory_mode="flash")
     assert (
@@ -96,7 +108,10 @@ def test_the_document_has_the_modes() -> None:
     text = MACHINE.read_text(encoding="utf-8").partition("## 10. Memory modes")[2]
     rows = re.findall(r"^\| `(\w+)` \(`\w+`\) \|.*\| ([^|]*) \|$", text, re.MULTILINE)
     found = {
-        name: {key: int(value) for key, value in re.findall(r"`(\w+)` = (\d+)", said)}
+        name: {
+            key: None if value == "none" else int(value)
+            for key, value in re.findall(r"`(\w+)` = (\d+|none)", said)
+        }
         for name, said in rows
     }
     assert found == {mode.name: dict(mode.timing) for mode in MEMORY_MODES}
