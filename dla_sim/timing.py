@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -25,6 +25,11 @@ from pydantic import (
 from isa.arch import declare_key
 from isa.errors import InputError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Sizes = TypeVar("_Sizes", int, "NDArray[np.int64]")
 LEAST_RATE = Fraction(1, 1000)
 """Lowest rate of a memory in bytes per cycle, so that cycle counts stay far below 2 ** 63."""
 _RATE = re.compile(r"\d{1,9}(\.\d{1,9}|/[1-9]\d{0,8})?")
@@ -84,8 +89,8 @@ class MemoryTiming:
         """Cycles in which the memory serves a whole burst."""
         return self.data_cycles(self.burst_bytes)
 
-    def data_cycles(self, nbytes: int) -> int:
-        """Return the cycles in which the memory serves ``nbytes`` at its rate."""
+    def data_cycles(self, nbytes: _Sizes) -> _Sizes:
+        """Return the cycles in which the memory serves ``nbytes``, or each of them, at its rate."""
         if self.rate is None:
             return -(-nbytes // self.width)
         return -(-nbytes * self.rate.denominator // self.rate.numerator)

@@ -85,10 +85,10 @@ class MemoryBus:
     @cached_property
     def burst_gap(self) -> int:
         """Minimum number of slots of a burst (docs/machine.md, section 2)."""
-        served = self.serve_cycles(self.burst_bytes)
+        served = self.data_cycles(self.burst_bytes)
         return self.burst_slots if self.burst_slots > served else min(BURST_GAP, self.burst_beats)
 
-    def serve_cycles(self, nbytes: int) -> int:
+    def data_cycles(self, nbytes: int) -> int:
         """Return the cycles in which the memory serves ``nbytes`` at its rate."""
         if self.rate is None:
             return ceil_div(nbytes, self.bus_bytes)
@@ -128,14 +128,14 @@ class MemoryBus:
         skipped = start // self.bus_bytes
         last = ceil_div(rest, self.bus_bytes)
         if not bursts:
-            return max(last - skipped, self.serve_cycles(nbytes), self.burst_gap)
+            return max(last - skipped, self.data_cycles(nbytes), self.burst_gap)
         first = max(
             self.burst_beats - skipped,
-            self.serve_cycles(self.burst_bytes - start),
+            self.data_cycles(self.burst_bytes - start),
             self.burst_gap,
         )
         between = (bursts - 1) * self.burst_slots
-        return first + between + (max(self.serve_cycles(rest), self.burst_gap) if rest else 0)
+        return first + between + (max(self.data_cycles(rest), self.burst_gap) if rest else 0)
 
     def dense_slots(self, nbytes: int) -> int:
         """Return how many bus slots ``nbytes`` contiguous bytes from a burst boundary take."""
@@ -177,7 +177,7 @@ DEFAULT_BUS = MemoryBus()
 def bus_of(timing: BusTiming) -> MemoryBus:
     """Return the bus that a machine's timing describes."""
     bus = MemoryBus(timing.bus_bytes, timing.burst_bytes, rate=timing.main_rate)
-    served = bus.serve_cycles(bus.burst_bytes)
+    served = bus.data_cycles(bus.burst_bytes)
     gap = ceil_div(timing.dram_latency + served, timing.outstanding_bursts)
     return replace(bus, burst_slots=max(served, gap))
 

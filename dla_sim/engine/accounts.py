@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.bus import Refresh
-from dla_sim.engine.dram import count_refreshed
 from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands, Workload
 from dla_sim.timing import Timing
@@ -126,8 +125,12 @@ def _count_dram_cycles(workload: Workload, times: CommandTimes, missed: Int64) -
     timing = workload.timing
     refresh = Refresh(timing.dram_refresh_interval, timing.dram_refresh_cycles)
     begin = times.start + columns["lead"]
-    refreshed = count_refreshed(refresh, begin, times.end - columns["tail"])
-    return missed + np.where(columns["slots"] > 0, refreshed, 0)
+    end = times.end - columns["tail"]
+    intervals = zip(begin.tolist(), end.tolist(), strict=True)
+    granted = [
+        refresh.count_slots(after) - refresh.count_slots(before) for before, after in intervals
+    ]
+    return missed + np.where(columns["slots"] > 0, end - begin - granted, 0)
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:

@@ -49,19 +49,6 @@ def list_touched_rows(access: Access, timing: Timing) -> TouchedRows:
     return TouchedRows(int(inner), tuple(triples))
 
 
-def count_refreshed(refresh: Refresh, begin: Int64, end: Int64) -> Int64:
-    """Return the refresh cycles in each of the intervals [begin, end)."""
-    if not refresh.interval:
-        return np.zeros_like(begin)
-    before, after = (
-        np.maximum(time // refresh.interval - 1, 0) * refresh.cycles
-        + (time >= refresh.interval) * np.minimum(time % refresh.interval, refresh.cycles)
-        for time in (begin, end)
-    )
-    taken: Int64 = after - before
-    return taken
-
-
 class Dram:
     """Open rows of the main memory, and the slots of row misses by data phase.
 

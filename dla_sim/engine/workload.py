@@ -6,7 +6,6 @@ Timings.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from math import gcd
 
@@ -69,15 +68,10 @@ class _Groups:
             left = memory.burst_bytes - self.start
             rest = (self.nbytes - left) % memory.burst_bytes
             rest[rest == 0] = memory.burst_bytes
-            first = np.maximum(first, _serve_cycles(np.minimum(self.nbytes, left), memory.rate))
-            last = np.maximum(last, _serve_cycles(rest, memory.rate))
+            first = np.maximum(first, memory.data_cycles(np.minimum(self.nbytes, left)))
+            last = np.maximum(last, memory.data_cycles(rest))
         whole = max(memory.burst_cycles, gap)
         return (first + self.between * whole + np.where(self.last > 0, last, 0)) * self.count
-
-
-def _serve_cycles(nbytes: Int64, rate: Fraction) -> Int64:
-    """Return the cycles in which a memory of ``rate`` serves each of ``nbytes``."""
-    return -(-nbytes * rate.denominator // rate.numerator)
 
 
 class TransferTable:

@@ -31,7 +31,7 @@ def slots_of_row(bus: MemoryBus, address: int, nbytes: int) -> int:
         last = min(address + nbytes, (block + 1) * bus.burst_bytes)
         beats = -(-last // bus.bus_bytes) - first
         served = ceil((last - max(address, block * bus.burst_bytes)) / (bus.rate or bus.bus_bytes))
-        whole = served == bus.serve_cycles(bus.burst_bytes)
+        whole = served == bus.data_cycles(bus.burst_bytes)
         total += bus.burst_slots if whole else max(beats, served, bus.burst_gap)
     return total
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dla_sim.engine.bus import Refresh
-from dla_sim.engine.dram import count_refreshed, list_touched_rows
+from dla_sim.engine.dram import list_touched_rows
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
@@ -115,9 +114,6 @@ def test_slots_before_a_time(interval: int, cycles: int, time: int) -> None:
     assert refresh.count_slots(time) == before
     if time:
         assert refresh.find_end(time) == (free + [0] * 300)[time - 1] + 1 or time > len(free)
-    begin, end = np.array([time // 3]), np.array([time])
-    taken = (time - time // 3) - sum(time // 3 <= cycle < time for cycle in free)
-    assert count_refreshed(refresh, begin, end).tolist() == [taken]
 
 
 DIMENSIONS = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 900)), max_size=3)
