@@ -88,8 +88,8 @@ def partition(
 ) -> None:
     """List where every node runs, why nodes run on the CPU, and the cost of each reason.
 
-    The accelerator's cycles are those of the compiled programs, or of the formulas of a described
-    machine; the CPU's are an estimate.
+    The compiled programs, or the formulas of a described machine, give the accelerator's cycles.
+    The cycles of the CPU are an estimate.
     """
     with options.pause_collection():
         from byoc.compiler import compile as compile_network

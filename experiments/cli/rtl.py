@@ -233,7 +233,7 @@ def case(wanted: golden.Wanted, output: CaseFile) -> None:
 def compare(wanted: golden.Wanted, design: Design, json: options.Json = None) -> int:
     """Run a program on your own RTL and name the first command that differs.
 
-    A command differs if its bytes or its cycles are not those of the simulator.
+    A command differs if its bytes or cycles are not equal to the simulator's.
 
     docs/own-rtl.md lists the ports of the RTL. Exit status 1 at any difference.
     """

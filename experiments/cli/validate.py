@@ -34,8 +34,8 @@ def command(
 ) -> int:
     """Compare machine descriptions with published cycles and times.
 
-    Each row has our value, the published one and the error, and says whether a parameter was fitted
-    to the row or the row was held out.
+    Each row has the prediction, the published value and the error. The role says whether a
+    parameter was fitted to the row.
 
     The exit status is 1 if an error is larger than the row claims.
     """

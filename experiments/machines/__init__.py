@@ -1,1 +1,1 @@
-"""Machines of others as descriptions: limits and cycle formulas instead of a simulator."""
+"""Descriptions of other machines: limits and cycle formulas instead of a simulator."""

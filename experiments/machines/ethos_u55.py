@@ -15,8 +15,8 @@ NAME = "ethos-u55-256"
 FILE_BYTES = 3_512_288
 """Size of MobileNetV2 compiled for Ethos-U55 (pytorch/executorch, issue 17157)."""
 NOTE = (
-    "a block of outputs uses 32 of the 256 multipliers in a depthwise convolution, which would add "
-    "1.4 ms, and residual sums are operations of their own, which would add 0.3 ms"
+    "U55 uses 32 of its 256 multipliers for a block of outputs of a depthwise convolution, which "
+    "would add 1.4 ms, and computes residual sums as separate operations, which would add 0.3 ms"
 )
 
 MACHINE = MachineDescription(

@@ -15,17 +15,18 @@ CARDS = "huggingface.co/Arm/{}-ethos-u-executorch, model card"
 MIB = 1 << 20
 """The cards print MB and mean MiB: 97.45 MB are the 25.6 M float weights of ResNet-50."""
 TRAFFIC = (
-    "U85 reads and writes a tensor through its port for each operation, and adds residuals in an "
-    "operation of their own; ours keeps tensors in the scratchpad"
+    "U85 reads and writes the tensors of every operation through its port, and adds residuals in "
+    "separate operations; the model keeps tensors in the scratchpad"
 )
 BLOCKS = (
-    "U85 may read weights again for each block of outputs: with blocks of 16 x 16 "
-    "positions, 17 x 17 planes take four blocks, and reading their weights four times would add "
-    "127 ms; the difference is 102 ms"
+    "U85 may read weights again for each block of outputs. With blocks of 16 x 16 positions, it "
+    "would read the weights of 17 x 17 planes four times, which would add 127 ms; the prediction "
+    "is 102 ms too low"
 )
 TRANSFORMER = (
-    "some layers have 16-bit activations, and U85 computes Softmax, LayerNormalization and GELU in "
-    "several operations through memory; ours takes one operation on 8 bits; not quantified"
+    "in the published network some layers have 16-bit activations, and U85 computes Softmax, "
+    "LayerNormalization and GELU in several operations through memory; the model computes each in "
+    "one operation on 8 bits. The effect is not quantified"
 )
 
 

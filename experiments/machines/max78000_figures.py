@@ -16,12 +16,13 @@ EXAMPLES = "github.com/analogdevicesinc/msdk, Examples/MAX78000/CNN/{}/README.md
 CASES = "github.com/analogdevicesinc/ai8x-synthesis, izer/test/test_cycles.py"
 STREAMED = "github.com/Analog-Devices-MSDK/MAX78000_SDK/issues/74"
 CLOCK_MHZ = 50
-START = "the time includes the interrupt, which the formula does not count"
+START = "the measured time includes the interrupt, which the formula does not count"
 SEQUENCES = (
-    "no vendor's case asserts a convolution in one dimension; with two passes it takes longer"
+    "the vendor's test cases have no convolution in one dimension; with two passes, the chip "
+    "probably takes longer than the formula"
 )
 RISCV = "the RISC-V core starts the accelerator and waits for it"
-STREAMING = "measured while the CPU fills the FIFO and two layers stream, which is not modelled"
+STREAMING = "the CPU fills the FIFO and two layers stream, which the description does not model"
 Row = tuple[int, int, int, int]
 """Layer: outputs, kernel (0 if fully connected), padding, and window and stride of its pool."""
 

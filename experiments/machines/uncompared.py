@@ -33,41 +33,43 @@ UNCOMPARED = (
         "NVDLA",
         "ResNet-50 int8, 3.6 to 269 frames per second for 32 to 2,048 MACs",
         "nvdla.org, hardware architecture primer",
-        "a formula of its authors, not a measurement; on AlexNet the RTL took 2,093,882 cycles "
-        "where their sheet says 895,443 (nvdla/hw, issue 202)",
+        "its authors computed the figure with a formula. On AlexNet, the RTL took 2,093,882 cycles "
+        "and their sheet has 895,443 (nvdla/hw, issue 202)",
     ),
     UncomparedFigure(
         "Ethos-U, Vela",
         "MobileNetV1 int8, 13.66 M cycles for 64 MACs",
         "ethos-u-vela 5.2.0",
-        "an estimate of a compiler, which prints 'estimate only'; two versions differ by a factor "
-        "of 8 for one network (pytorch/executorch, issue 21459)",
+        "the compiler marks its figure 'estimate only'; the estimates of two versions differ by a "
+        "factor of 8 for one network (pytorch/executorch, issue 21459)",
     ),
     UncomparedFigure(
         "VTA, convolution C2 of ResNet-18",
         "192 M cycles; 97, 58, 39 and 29 M with a memory system for 64 to 512 bits",
         "github.com/apache/tvm-vta, pull request 32",
-        "an untuned schedule, which the text does not state. Five runs of tiles of one vector move "
-        "the bytes that the widths imply, but take 114 M cycles in our model of the first memory "
-        "system; the second one, with many requests in flight, is not modelled",
+        "the text does not state the schedule, which is not tuned. Five runs with tiles of one "
+        "vector move as many bytes as the widths imply, but take 114 M cycles in our model of the "
+        "first memory system. The second memory system, with many requests in flight, is not "
+        "modelled",
     ),
     UncomparedFigure(
         "VTA, unit tests of instructions",
         "load or store 619, padded load 8,579, GEMM 648, ALU 1,067 or 1,654 cycles",
         "github.com/apache/tvm, pull request 3347",
-        "launches of whole unit tests with their loads and stores, on RTL two years older",
+        "a figure is the time of a whole unit test with its loads and stores, on RTL that is two "
+        "years older",
     ),
     UncomparedFigure(
         "Gemmini 16 x 16",
         "ResNet-50, 153,709,356 cycles",
         "github.com/ucb-bar/gemmini, issue 69",
-        "the batch is not stated (4 is likely), and nobody has described the machine yet",
+        "the batch is not stated (4 is likely), and this project has no description of Gemmini",
     ),
     UncomparedFigure(
         "Ethos-U55-256, Alif E7",
         "YOLO26n 416 x 416 without attention, 31.0 ms",
         "github.com/KeilChris/cmsis-executorch-traffic-counter, docs",
-        "the network was changed and trained by its authors, and is not published as a model file",
+        "its authors changed and trained the network, and did not publish it as a model file",
     ),
     UncomparedFigure(
         "Ethos-U55, Alif E7",

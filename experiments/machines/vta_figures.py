@@ -25,13 +25,14 @@ NETWORKS = {
 }
 """Blocks of each stage, version, bottlenecks, and cycles of both cores."""
 CLAIM = 0.02
+SHARED = "VTA's units share the memory burst by burst, the units of the model cycle by cycle"
 NOTES = {
-    True: "1 x 1 convolutions wait for loads and are too slow; two thirds of the difference would "
-    "vanish if a read burst took one cycle less, which the order of two clocked blocks of "
-    "VTAMemDPI.v decides; units share the memory cycle by cycle instead of burst by burst",
-    False: "units share the memory cycle by cycle instead of burst by burst",
+    True: f"in the model, loads delay 1 x 1 convolutions too much. {SHARED}. If a read burst took "
+    "one cycle less, two thirds of the error would disappear; the order of two clocked blocks in "
+    "VTAMemDPI.v decides whether it does",
+    False: SHARED,
 }
-"""What is not modelled, for networks of bottlenecks and for the others."""
+"""Causes of errors by whether the network has bottlenecks and the core is pipelined."""
 
 
 def list_convolutions(network: str) -> list[VtaConvolution]:

@@ -31,7 +31,9 @@ class Design:
     )
     bits_only: bool = field(
         default=False,
-        metadata=option("--bits-only", "Compare no cycles: the RTL has another timing.", bool),
+        metadata=option(
+            "--bits-only", "Compare bytes but not cycles, for RTL with another timing.", bool
+        ),
     )
     scratchpad: str | None = field(
         default=None,

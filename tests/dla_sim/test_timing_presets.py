@@ -22,7 +22,7 @@ NAMES = (
     "seed-o64",
 )
 OF_OTHERS = ("ethos-u55-256", "ethos-u85-256")
-"""Presets with the sizes and memories of machines of others (docs/validation.md)."""
+"""Presets with the sizes and memories of other machines (docs/validation.md)."""
 
 
 def test_every_preset_loads() -> None:

@@ -128,7 +128,7 @@ def figures(rows: Sequence[FigureComparison]) -> str:
 
 
 def causes(rows: Sequence[FigureComparison]) -> str:
-    """Return the table of errors above 0.3 % with what the description does not model.
+    """Return the table of errors above 0.3 % and their causes, which descriptions do not model.
 
     Figures of a machine with one cause share a row.
     """
@@ -142,7 +142,7 @@ def causes(rows: Sequence[FigureComparison]) -> str:
         ends = dict.fromkeys((_percent(errors[0], "+"), _percent(errors[-1], "+")))
         networks = ", ".join(dict.fromkeys(row.figure.network for row in same))
         lines.append((f"`{machine}`", networks, " to ".join(ends), note))
-    return _table(("machine", "networks", "error", "not modelled"), lines)
+    return _table(("machine", "networks", "error", "cause"), lines)
 
 
 def uncompared(rows: Sequence[FigureComparison]) -> str:
