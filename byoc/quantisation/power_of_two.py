@@ -49,7 +49,7 @@ class PowerOfTwoWriter(BoundaryWriter):
         joined = []
         for node in self._given.graph.node:
             if node.op_type in _JOINED:
-                names = (plan.absorbed.get(name, name) for name in (*node.input, *node.output))
+                names = map(plan.find_result, (*node.input, *node.output))
                 joined.append({plan.roots[name] for name in names if name in plan.roots})
         before: dict[str, float] = {}
         while before != highs:

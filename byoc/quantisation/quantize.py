@@ -182,6 +182,12 @@ class _Plan:
         for old, new in ((self.roots.get(one), self.roots.get(two)) for one, two in state.items()):
             self.roots |= {name: new for name, root in self.roots.items() if new and root == old}
 
+    def find_result(self, name: str) -> str:
+        """Return the tensor that replaces the operand of removed clamps, or ``name`` itself."""
+        while name in self.absorbed:
+            name = self.absorbed[name]
+        return name
+
     def _visit(self, node: NodeProto, family: type[Operator], form: Form) -> None:
         result = node.output[0]
         if form.limits is not None and result in self.ranges:
@@ -325,9 +331,7 @@ class BoundaryWriter:
                 node.input[position] = name if name in exact else self._real.get(name, name)
         results = []
         for position, name in enumerate(node.output):
-            while name in self._plan.absorbed:
-                name = self._plan.absorbed[name]
-            source = name
+            source = name = self._plan.find_result(name)
             if name in self._plan.roots:
                 source = (
                     self._name(f"{name}_QuantizeLinear_Input") if name in self._plan.shown else name

@@ -21,7 +21,8 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.quantisation import calibrate
 from byoc.quantisation import samples as samples_of_quantiser
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
-from byoc.quantisation.quantize import quantise
+from byoc.quantisation.power_of_two import PowerOfTwoWriter
+from byoc.quantisation.quantize import quantise, quantise_within
 from byoc.runtimes.session import NotRunError, readable_errors
 from isa.arch import Arch
 from isa.errors import InputError
@@ -476,6 +477,24 @@ def test_a_channel_that_is_all_bias_leaves_room_for_its_sums() -> None:
         < max(abs(int(array.min())) + abs(int(array.max())) for array in integers)
         <= 1 << 30
     )
+
+
+def test_a_sum_shares_its_power_of_two_through_a_chain_of_clamps() -> None:
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Add", ["x", "a"], ["sum"]),
+        node("Relu", ["sum"], ["r"]),
+        node("Clip", ["r", "zero", "six"], ["c"]),
+        node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2]),
+    ]
+    constants = {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
+    model = make_model(nodes, [1, 2, 4, 4], constants)
+    ranges = {
+        name: (np.float32(0), np.float32(high))
+        for name, high in {"x": 100, "a": 100, "sum": 110, "r": 110, "c": 6, "y": 6}.items()
+    }
+    found = quantise_within(model, ranges, writer=PowerOfTwoWriter)
+    assert quantisation(found, "c") == quantisation(found, "x") == (1, 0)
 
 
 def test_rows_of_a_table_stay_float() -> None:
