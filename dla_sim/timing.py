@@ -337,7 +337,7 @@ class Timing(BaseModel):
         return word_bytes // self.bus_bytes
 
     @property
-    def has_dram(self) -> bool:
+    def has_rows_or_refresh(self) -> bool:
         """True if the main memory has rows or a refresh."""
         return bool(self.dram_row_bytes or self.dram_refresh_interval)
 

@@ -101,7 +101,7 @@ def open_dram(workload: Workload, chunks: int) -> Dram | None:
     following numbers.
     """
     timing = workload.timing
-    if not timing.has_dram:
+    if not timing.has_rows_or_refresh:
         return None
     demands = workload.demands
     sides = dict(zip(demands.moving.tolist(), demands.transfers.accesses, strict=True))

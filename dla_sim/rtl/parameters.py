@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from amaranth.hdl import Const, Signal, Value
 
+from dla_sim.presets import setting_texts
 from dla_sim.timing import MemoryTiming, Timing
 from isa.arch import Arch
 from isa.errors import InputError
@@ -106,10 +107,11 @@ def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
             f"{NEWEST} or --preset nvdla-small-like"
         )
     for key in ("dram_rate", "flash_rate", "dram_row_bytes", "dram_refresh_interval"):
-        if getattr(timing, key):
+        value = getattr(timing, key)
+        if value:
+            (without,) = setting_texts({key: Timing.model_fields[key].default})
             raise InputError(
-                f"{key} is {getattr(timing, key)}; the hardware's bus takes one slot a beat, so "
-                f"leave {key} out"
+                f"{key} is {value}: the hardware's bus takes one slot a beat; use --set {without}"
             )
     for what, count in (
         ("processing elements", arch.pe.count),

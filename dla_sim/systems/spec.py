@@ -466,7 +466,7 @@ def _accelerators(written: WrittenSystem, folder: Path) -> Iterable[Accelerator]
             hardware = apply_settings(preset, one.settings)
             shared = shared or {key: getattr(hardware.timing, key) for key in MEMORY_KEYS} | given
             hardware = apply_settings(hardware, shared)
-            if hardware.timing.has_dram:
+            if hardware.timing.has_rows_or_refresh:
                 raise InputError(
                     "a system has no rows and no refresh of the memory; leave dram_row_bytes and "
                     "dram_refresh_interval out"

@@ -59,10 +59,10 @@ def test_a_slow_dram_does_not_stay_in_an_sram(tmp_path: Path) -> None:
     slow = "dram_rate = 0.44\ndram_row_bytes = 2048\ndram_refresh_interval = 3904\nflash_rate = 0.2"
     path.write_text(f"[timing]\n{slow}\n", "utf-8")
     dram, flash, sram = (load_hardware(str(path), memory_mode=name) for name in NAMES)
-    assert (str(dram.timing.main_rate), dram.timing.has_dram) == ("11/25", True)
+    assert (str(dram.timing.main_rate), dram.timing.has_rows_or_refresh) == ("11/25", True)
     for machine, name in ((flash, "flash"), (sram, "sram")):
         assert machine.timing.main == load_hardware(memory_mode=name).timing.main
-        assert not machine.timing.has_dram
+        assert not machine.timing.has_rows_or_refresh
     assert flash.timing.constants == load_hardware(memory_mode="flash").timing.constants
 
 
