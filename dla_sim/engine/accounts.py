@@ -97,13 +97,11 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     for members in workload.demands.by_unit:
         _explain_waits(members, times, tokens, causes)
     beyond = times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"]
-    opening = np.zeros_like(beyond)  # or refreshing
-    if times.missed is not None:
-        opening = _count_dram_cycles(workload, times, times.missed)
-    causes[:, BUS] = (columns["slots"] > 0) * (beyond - opening)
+    blocked = _count_blocked(workload, times)
+    causes[:, BUS] = (columns["slots"] > 0) * (beyond - blocked)
     memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
     causes[:, FLASH] = memory * columns["flash"]
-    causes[:, DRAM] = memory - causes[:, FLASH] + opening
+    causes[:, DRAM] = memory - causes[:, FLASH] + blocked
     causes[:, SRAM] = columns["scratchpad"] + columns["held"]
     delayed = list(workload.bank_loads)
     causes[delayed, SRAM] += beyond[delayed]
@@ -119,8 +117,10 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     return Causes(causes, workload.demands.by_unit, times.total, causes_of(workload.timing))
 
 
-def _count_dram_cycles(workload: Workload, times: CommandTimes, missed: Int64) -> Int64:
+def _count_blocked(workload: Workload, times: CommandTimes) -> Int64:
     """Return the cycles of each data phase in which the main memory opens rows or refreshes."""
+    if times.missed is None:
+        return np.zeros_like(times.start)
     columns = workload.columns
     timing = workload.timing
     refresh = Refresh(timing.dram_refresh_interval, timing.dram_refresh_cycles)
@@ -130,7 +130,7 @@ def _count_dram_cycles(workload: Workload, times: CommandTimes, missed: Int64) -
     granted = [
         refresh.count_slots(after) - refresh.count_slots(before) for before, after in intervals
     ]
-    return missed + np.where(columns["slots"] > 0, end - begin - granted, 0)
+    return times.missed + np.where(columns["slots"] > 0, end - begin - granted, 0)
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
