@@ -106,18 +106,14 @@ def advise_machine(wanted: AdviseRequest, machine: MachineDescription) -> Machin
 def _list_settings(now: Evaluation) -> Iterator[str]:
     """Yield each numeric parameter except the clock with its double and its half."""
     for key, value in now.parameters:
-        if key == now.machine.clock or isinstance(value, bool):
+        if key == now.machine.clock or not value or isinstance(value, bool | str):
             continue
-        if isinstance(value, int):
-            yield f"{key}={2 * value}"
-            yield f"{key}={value // 2}"
-        elif isinstance(value, float):
-            yield f"{key}={2 * value:.12g}"
-            yield f"{key}={value / 2:.12g}"
+        yield f"{key}={2 * value}"
+        yield f"{key}={value // 2 if isinstance(value, int) else value / 2}"
 
 
 def _keep(wanted: AnyMachine, setting: str) -> list[str]:
-    """Return the request's settings of other keys than that of ``setting``."""
+    """Return the settings of the request except those of the parameter that ``setting`` changes."""
     key = setting.partition("=")[0]
     return [one for one in setting_texts(wanted.settings) if one.partition("=")[0].strip() != key]
 

@@ -24,7 +24,7 @@ BUILT_IN: dict[str, str] = {
 
 
 def list_machines() -> dict[str, MachineDescription]:
-    """Return every description by name: the project's, then those of installed packages.
+    """Return all machine descriptions by name: built-in ones first, then installed ones.
 
     Raises:
         InputError: an installed description cannot be loaded, or two machines have one name.

@@ -19,7 +19,15 @@ from byoc.host.sessions import estimate_cycles
 from byoc.operators.registry import Annotation
 from byoc.operators.rules import make_unknown_operator
 from byoc.partitioning.forcing import FORCED
-from byoc.partitioning.partition import HostPart, Partition, Placement, boundary, merge, readers
+from byoc.partitioning.partition import (
+    HostPart,
+    NodeGroup,
+    Partition,
+    Placement,
+    boundary,
+    merge,
+    readers,
+)
 from experiments.machines.description import (
     CyclePart,
     LayerWork,
@@ -264,17 +272,27 @@ class Evaluator:
     ) -> tuple[list[EvaluatedLayer], dict[str, dict[str, int]]]:
         """Return the layers and unit accounts of an event-driven machine.
 
-        The cycles of a layer are those of its tasks on the critical path. Its parts are the units
-        that work on it.
+        Layers run by region, and a region begins when the region before it has ended, because the
+        CPU works between them. The cycles of a layer are those of its tasks on the critical path.
+        Its parts are the units that work on it.
         """
+        regions = self._divide_layers(ordered)
+        ordered = [one for region in regions for one in region]
         tasks: list[UnitTask] = []
         bounds = []
-        for one in ordered:
-            where = f"operation {one.operation.name}, layer {one.work.name}"
-            tasks += call_description(
-                self._machine, where, self._list_tasks, one, parameters, len(tasks), where
-            )
-            bounds.append(len(tasks))
+        last: dict[str, int] = {}
+        for region in regions:
+            # a unit works in order, so the first task that it has in a region waits for all units
+            barrier = dict.fromkeys(self._machine.unit_names, tuple(last.values()))
+            for one in region:
+                where = f"operation {one.operation.name}, layer {one.work.name}"
+                for task in call_description(
+                    self._machine, where, self._list_tasks, one, parameters, len(tasks), where
+                ):
+                    needs = (*task.needs, *barrier.pop(task.unit, ()))
+                    last[task.unit] = len(tasks)
+                    tasks.append(replace(task, needs=needs))
+                bounds.append(len(tasks))
         simulate = self._machine.simulate
         assert simulate is not None
         times = call_description(self._machine, "simulate", simulate, tasks, parameters)
@@ -297,6 +315,12 @@ class Evaluator:
             name: {"busy": account.busy, **account.waiting} for name, account in times.units.items()
         }
         return layers, units
+
+    def _divide_layers(self, ordered: Sequence[MatchedOperation]) -> list[list[MatchedOperation]]:
+        """Return the layers of each region in order; the CPU works between two regions."""
+        groups = _merge_layers(self._graph, [one.work for one in ordered])
+        regions = [{node.name for node in group.nodes} for group in groups if group.accelerated]
+        return [[one for one in ordered if one.work.nodes[-1].name in names] for names in regions]
 
     def _list_tasks(
         self, one: MatchedOperation, parameters: MachineParameters, first: int, where: str
@@ -367,7 +391,7 @@ def check_parts(
 
 
 def count_parts(machine: MachineDescription, parts: Sequence[CyclePart]) -> dict[str, int]:
-    """Return the cycles that count, by part: of units that overlap, those of the longest."""
+    """Return cycles by part; if units overlap, only the slowest unit counts."""
     by_unit = Counter[str]()
     for part in parts:
         by_unit[part.unit] += part.cycles
@@ -396,18 +420,11 @@ def _make_layer(
 def partition_evaluated(graph: Graph, found: Evaluation) -> Partition:
     """Return parts and placement of an evaluated network; a layer stays in one region."""
     layers = [layer.work for layer in found.layers if layer.work is not None]
-    ends = {work.nodes[-1].name: work for work in layers}
-    inside = {node.name for work in layers for node in work.nodes}
-    merged = [
-        _join_nodes(ends[node.name]) if node.name in ends else node
-        for node in graph.nodes
-        if node.name in ends or node.name not in inside
-    ]
     members = {work.nodes[-1].name: work.nodes for work in layers}
     read_by = readers(graph)
     parts: list[Region | HostPart] = []
     regions: dict[str, int] = {}
-    for group in merge(merged, ends):
+    for group in _merge_layers(graph, layers):
         nodes = tuple(one for node in group.nodes for one in members.get(node.name, (node,)))
         ports = boundary(graph, nodes, read_by)
         if group.accelerated:
@@ -418,6 +435,18 @@ def partition_evaluated(graph: Graph, found: Evaluation) -> Partition:
             parts.append(HostPart(nodes, *ports))
     placement = tuple(_place_node(node, regions, found.refused) for node in graph.nodes)
     return Partition(graph, tuple(parts), placement)
+
+
+def _merge_layers(graph: Graph, layers: Sequence[LayerWork]) -> tuple[NodeGroup, ...]:
+    """Divide a graph into groups for CPU and machine, with each layer as its last node."""
+    ends = {work.nodes[-1].name: work for work in layers}
+    inside = {node.name for work in layers for node in work.nodes}
+    merged = [
+        _join_nodes(ends[node.name]) if node.name in ends else node
+        for node in graph.nodes
+        if node.name in ends or node.name not in inside
+    ]
+    return merge(merged, ends)
 
 
 def _join_nodes(work: LayerWork) -> Node:

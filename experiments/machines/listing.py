@@ -93,7 +93,7 @@ def _unit_of(extra: Any) -> str:
 
 
 def _value(machine: MachineDescription, value: float | str | None) -> str:
-    """Return a number of a memory, or that of the parameter that a text names."""
+    """Format a number of a memory; a text names the parameter whose default is the number."""
     if isinstance(value, str):
         value = machine.parameters.model_fields[value].default
     return "" if value is None else f"{value:,}"

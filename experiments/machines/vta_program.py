@@ -33,7 +33,7 @@ UNITS = ("fetch", "load", "compute", "store")
 def list_instructions(
     shape: VtaConvolution, machine: VtaParameters, tile: VtaTile | None = None
 ) -> list[UnitTask]:
-    """Return the tasks of a convolution, the first of which fetches instructions."""
+    """Return the tasks of a convolution; the first task fetches instructions."""
     return _Program(shape, tile or find_tile(shape, machine), machine).build()
 
 

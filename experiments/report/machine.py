@@ -57,7 +57,7 @@ def drop_absent(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop(part: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return a part of a report without those of ``names`` that are None or empty."""
+    """Return a part of a report; leave out a field of ``names`` that is None or empty."""
     return {
         key: value for key, value in part.items() if key not in names or value not in (None, {})
     }

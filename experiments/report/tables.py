@@ -450,7 +450,7 @@ def _count_turns(rows: int) -> str:
 
 
 def bus_line(bus: Bus) -> str:
-    """Return the bytes per cycle that the bus sustains, and what limits them."""
+    """Return the bytes per cycle that the bus sustains, and whether memory or bursts limit it."""
     sustained = f"sustains {bus.sustained_bytes:.3g} of {bus.width_bytes} bytes/cycle"
     if bus.outstanding_bursts >= bus.bursts_to_fill:
         return f"{sustained}, the rate of the memory"

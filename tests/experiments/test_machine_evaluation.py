@@ -210,12 +210,30 @@ def _event_driven(machine: MachineDescription, tasks: Any = _tasks) -> MachineDe
 def test_an_event_driven_layer_takes_its_cycles_on_the_critical_path(
     machine: MachineDescription,
 ) -> None:
-    """The memory loads while the array computes; only the last layer waits for the array."""
+    """The memory loads while the array computes, except that the last layer reads a CPU result."""
     found = _evaluate(_event_driven(machine))
-    assert [layer.cycles for layer in found.layers] == [10, 10, 10, 14]
+    assert [layer.cycles for layer in found.layers] == [10, 10, 14, 14]
     assert found.layers[0].parts == {"memory": 10}
     assert found.layers[-1].parts == {"memory": 10, "array": 4}
-    assert found.units["array"] == {"busy": 16, "memory": 28}
+    assert found.units["array"] == {"busy": 16, "memory": 32}
+
+
+def test_a_layer_after_a_cpu_part_waits_for_all_units(machine: MachineDescription) -> None:
+    """No task names a need. The array ends before the memory and waits for it after a CPU part."""
+
+    def list_tasks(work: LayerWork, parameters: object) -> list[UnitTask]:
+        cycles = 50 if work.name == "classifier" else 4
+        return [UnitTask("memory", 10), UnitTask("array", cycles)]
+
+    described = _event_driven(machine, list_tasks)
+    assert (
+        _evaluate(described).cycles == 3 * 10 + 50
+    )  # the pool before the classifier is a CPU part
+    more = (("Conv",), ("MaxPool",), ("Flatten",), ("MatMul",))
+    whole = replace(described, operations=(replace(described.operations[0], patterns=more),))
+    found = _evaluate(whole)
+    assert "pool" not in found.refused
+    assert found.cycles == (len(found.layers) - 1) * 4 + 50
 
 
 TASKS: dict[str, tuple[list[UnitTask], str]] = {
