@@ -37,11 +37,13 @@ from experiments.report.html import (
     listing,
     page,
     pairs,
+    paragraph,
     table,
 )
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
 from experiments.sweep.results import (
+    HOST_CYCLES,
     LIMITS,
     MISSED,
     SIZE,
@@ -201,6 +203,21 @@ def sweep_tables(found: Front) -> Iterator[Printed]:
     for network in sweep.networks:
         if sweep.select_network(network):
             yield front_table(sweep, objectives, network)
+    yield from map(line, _host_notes(sweep, objectives))
+
+
+def _host_notes(sweep: Sweep, objectives: Objectives) -> Iterator[str]:
+    """Yield a note for each network whose points differ in CPU cycles that the front ignores."""
+    if "cycles" not in objectives or HOST_CYCLES in objectives or HOST_CYCLES not in sweep.columns:
+        return
+    for network in sweep.networks:
+        values = (sweep.columns[HOST_CYCLES][point] for point in sweep.select_network(network))
+        found = [value for value in values if value is not None]
+        if len({*found}) > 1:
+            yield (
+                f"{network}: the front ignores the estimated cycles on the CPU, which differ: "
+                f"{min(found):,} to {max(found):,} (--y {HOST_CYCLES})"
+            )
 
 
 def reasons_table(sweep: Sweep) -> ReportTable:
@@ -270,7 +287,8 @@ def sweep_page(
         *((status, f"{count:,}") for status, count in sweep.statuses.items()),
     ]
     made = [("command", manifest.get("command", "")) for manifest in sweep.manifests]
-    sections = [Section("summary", "Summary", pairs([*ended, *made]))]
+    notes = map(paragraph, _host_notes(sweep, objectives))
+    sections = [Section("summary", "Summary", join_parts(pairs([*ended, *made]), *notes))]
     if answer is not None:
         sections.insert(0, answer)
     if sweep.finished:

@@ -264,6 +264,8 @@ UNMET = "limits_missed"
 MISSED = "missed"
 """Number of jobs that missed their deadlines: the main result of a sweep of systems."""
 
+HOST_CYCLES = "host_estimated_cycles"
+"""Column of the estimated cycles of the nodes on the CPU."""
 SWEPT = {
     figure.name: figure
     for record in (PointFigures, Host, Estimate)
@@ -453,6 +455,8 @@ class Sweep:
         usual = next(
             (name for name in (AREA, SIZE) if name in known), next(reversed(known), self.measure)
         )
+        if not self.finished:
+            known = (*known, self.measure)  # no figure has a column, and nothing is drawn
         first, second = (
             OTHER_NAMES.get(name, name) for name in (across or usual, up or self.measure)
         )

@@ -55,7 +55,17 @@ def test_every_point_of_a_sweep_equals_a_run(
     assert "0 failed; 12 had a row before" in again.out
     shown = dla(capsys, "report", output)
     assert (shown.status, shown.err) == (0, "")
-    assert (tmp_path / "array-report" / "array.html").exists()
+    page = (tmp_path / "array-report" / "array.html").read_text(encoding="utf-8")
+    for network in ("digits-cnn", "resnet-8"):
+        cpu = {int(one["host_estimated_cycles"]) for one in rows if one["network"] == network}
+        told = (
+            f"{network}: the front ignores the estimated cycles on the CPU, which differ: "
+            f"{min(cpu):,} to {max(cpu):,}"
+        )
+        assert told in shown.out
+        assert told in page
+    other = dla(capsys, "report", output, "--tables", "--y", "host_estimated_cycles")
+    assert "ignores" not in other.out
 
 
 def test_machine_is_an_axis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +119,25 @@ def test_a_formula_that_fails_is_a_row(tmp_path: Path, capsys: pytest.CaptureFix
     found = dla(capsys, "sweep", _write(tmp_path, spec), "--output", tmp_path / "array.sqlite")
     assert found.status == 0
     assert "12 points: 4 ok, 0 infeasible, 8 failed" in found.out
+
+
+def test_the_reasons_are_shown_if_no_point_is_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "mine.py"
+    text = EXAMPLE.read_text(encoding="utf-8")
+    broken.write_text(text.replace("* folds", "* folds // 0"), encoding="utf-8")
+    output = tmp_path / "array.sqlite"
+    swept = dla(
+        capsys, "sweep", _write(tmp_path, SPEC.replace(str(EXAMPLE), "mine.py")), "-o", output
+    )
+    assert swept.status == 1
+    command = next(one for one in swept.out.splitlines() if one.startswith("why points failed: "))
+    shown = dla(capsys, *command.partition(": dla ")[2].split())
+    assert (shown.status, shown.err) == (0, "")
+    assert "ZeroDivisionError" in shown.out
+    page = dla(capsys, "report", output)
+    assert (page.status, page.err) == (0, "")
 
 
 def test_a_point_takes_less_time_than_a_compilation() -> None:
