@@ -81,15 +81,14 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
     machine: its parameters, units, memories, and operations with limits and sources.
     """
     from dla_sim.presets import load_preset, preset_names, preset_toml
-    from experiments.machines.discovery import find_machine, list_machines
+    from experiments.machines.discovery import find_machine, is_described, list_machines
     from experiments.machines.listing import machine_content, machine_tables
 
-    ours = name is None or name in preset_names() or name.endswith(".toml") or "/" in name
-    if name is not None and (name.endswith(".py") or (not ours and name in list_machines())):
+    if name is not None and is_described(name):
         machine = find_machine(name)
         content = machine_content(machine)
         results.write_tables(json, csv, content, content["operations"])
-        print_parts(*machine_tables(machine))
+        print_parts(*machine_tables(machine, name))
         return
     if name is not None:
         preset = load_preset(name)

@@ -64,6 +64,13 @@ def find_machine(name_or_path: str) -> MachineDescription:
     return machines[name_or_path]
 
 
+def is_described(name_or_path: str) -> bool:
+    """Return whether a text is a Python file, or the name of a described machine."""
+    if name_or_path in preset_names() or name_or_path.endswith(".toml"):
+        return False
+    return name_or_path.endswith(".py") or name_or_path in list_machines()
+
+
 def _load_built_in(name: str) -> MachineDescription:
     machine = importlib.import_module(BUILT_IN[name]).MACHINE
     assert isinstance(machine, MachineDescription)

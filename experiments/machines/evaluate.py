@@ -386,6 +386,8 @@ def check_parts(
         if not isinstance(part, CyclePart):
             raise machine.fault(f"{where} returns {part!r:.40}; return a list of CyclePart")
         check_unit(machine, where, part.unit)
+        if not isinstance(part.name, str):
+            raise machine.fault(f"{where}: the name of a part is {part.name!r:.40}; give a text")
         check_count(machine, f"{where}: part '{part.name}'", part.cycles)
     return found
 

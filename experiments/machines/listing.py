@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,11 +39,11 @@ def machine_content(machine: MachineDescription) -> dict[str, Any]:
     }
 
 
-def machine_tables(machine: MachineDescription) -> Iterator[Printed]:
-    """Yield the tables that describe a machine."""
+def machine_tables(machine: MachineDescription, place: str) -> Iterator[Printed]:
+    """Yield the tables that describe a machine; ``place`` is its name or its file."""
     state = "validated" if machine.validated else "not validated"
     yield line(f"{machine.name}: {machine.summary}", style="bold")
-    yield line(f"{machine.kind}, {state}; dla run MODEL --machine {machine.name}")
+    yield line(f"{machine.kind}, {state}; dla run MODEL --machine {shlex.quote(place)}")
     fields = machine.parameters.model_fields.items()
     yield plain_table(
         ("parameter (--set)", "left"),

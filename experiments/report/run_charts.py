@@ -69,11 +69,6 @@ NOTE = (
     "computes costs the "
     "later one no cycles."
 )
-_WHOLE_NOTE = (
-    "Parts run one after another. The accelerator's cycles are simulated; the CPU's are an "
-    "estimate, as is the time in "
-    "which tensors pass between the two."
-)
 NO_TRAFFIC = "no DRAM traffic: at the right edge"
 NO_MACS = "no MACs: in the lower left corner"
 
@@ -115,7 +110,19 @@ def whole_run(report: RunReport) -> Gantt | None:
         (name, tuple(_list_segments(found.segments, place, number)))
         for number, (place, (name, _)) in enumerate(zip(found.shares, groups, strict=True))
     )
-    return Gantt("end-to-end", "The whole run, end to end", groups, rows, found.cycles, _WHOLE_NOTE)
+    note = _describe_origin(report)
+    return Gantt("end-to-end", "The whole run, end to end", groups, rows, found.cycles, note)
+
+
+def _describe_origin(report: RunReport) -> str:
+    """Return a note about the origin of the cycles of accelerator, CPU and transfers."""
+    formulas = report.machine is not None and report.machine.kind == "closed form"
+    source = "come from formulas" if formulas else "are simulated"
+    if report.machine is None:
+        estimated = "the CPU's and those of transfers between the two are estimates"
+    else:
+        estimated = "the CPU's are an estimate, and transfers between the two are not counted"
+    return f"Parts run one after another. The accelerator's cycles {source}; {estimated}."
 
 
 def _segment_label(segment: RunSegment) -> str:

@@ -18,7 +18,7 @@ from byoc.package.interface import Interface, connect
 from byoc.partitioning.partition import HostPart, Partition
 from dla_sim.presets import DEFAULT_PRESET, preset_names
 from experiments.machines.description import Arithmetic, MachineDescription
-from experiments.machines.discovery import find_machine
+from experiments.machines.discovery import find_machine, is_described
 from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
 from experiments.machines.parameters import apply_parameters
 from experiments.machines.report import assemble_described
@@ -59,6 +59,11 @@ def settle_machine(wanted: Request) -> tuple[Request, MachineDescription | None]
     """
     name = wanted.machine
     if name is None:
+        if is_described(str(wanted.preset)):
+            raise InputError(
+                f"--preset {wanted.preset}: not a preset but a described machine; "
+                f"use --machine {wanted.preset}"
+            )
         return wanted, None
     if str(wanted.preset) != DEFAULT_PRESET:
         raise InputError(

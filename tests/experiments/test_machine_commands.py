@@ -80,6 +80,17 @@ ERRORS = {
 }
 
 
+@pytest.mark.parametrize("machine", ["vta", EXAMPLE])
+@pytest.mark.parametrize("command", ["run", "partition", "advise"])
+def test_a_described_machine_is_no_preset(
+    command: str, machine: str | Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = dla(capsys, command, "digits-cnn", "--preset", machine)
+    assert found.status == 2
+    message = "not a preset but a described machine; use --machine"
+    assert found.err == f"error: --preset {machine}: {message} {machine}\n"
+
+
 @pytest.mark.parametrize("error", ERRORS)
 def test_bad_options_give_one_line(error: str, capsys: pytest.CaptureFixture[str]) -> None:
     options, message = ERRORS[error]
@@ -102,6 +113,21 @@ def test_a_bad_description_ends_with_status_2(
             "error: machine systolic-array: operation product, layer conv: part 'compute' is -110; "
             "it must be 0 or more\n"
         )
+
+
+@pytest.mark.parametrize("name", ["kind", "cycles"])
+def test_a_part_with_the_name_of_a_column_gives_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    text = EXAMPLE.read_text(encoding="utf-8")
+    path.write_text(text.replace('Part("compute"', f'Part("{name}"'), encoding="utf-8")
+    found = dla(capsys, "run", "digits-cnn", "--machine", path)
+    assert found.status == 2
+    assert found.err == (
+        f"error: machine systolic-array: part '{name}' of a layer's cycles has the name of a "
+        "column of reports; rename it\n"
+    )
 
 
 def test_a_preset_is_a_machine_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +176,8 @@ def test_presets_list_and_show_descriptions(
     shown = dla(capsys, "presets", EXAMPLE)
     assert shown.status == 0
     told = " ".join(shown.out.split())
-    for text in ("closed form, not validated", "buffer_bytes", "MaxPool; AveragePool"):
+    command = f"dla run MODEL --machine {EXAMPLE}"
+    for text in ("closed form, not validated", command, "buffer_bytes", "MaxPool; AveragePool"):
         assert text in told
     monkeypatch.setattr(
         discovery, "list_machines", lambda: {"mine": discovery.find_machine(str(EXAMPLE))}
@@ -168,6 +195,7 @@ def test_report_shows_tables_page_and_comparison(
     assert (one.status, one.err) == (0, "")
     page = (tmp_path / "run0-report" / "run0.html").read_text(encoding="utf-8")
     assert "Parameters of the machine" in page
+    assert "cycles come from formulas" in page
     assert "DRAM traffic" not in page
     both = dla(capsys, "report", tmp_path / "run0.json", tmp_path / "run1.json")
     assert (both.status, both.err) == (0, "")

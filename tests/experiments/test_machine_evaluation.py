@@ -140,6 +140,7 @@ FORMULAS: dict[str, tuple[Any, str]] = {
     "negative": ([CyclePart("compute", "array", -1)], "part 'compute' is -1; it must be 0 or more"),
     "fraction": ([CyclePart("compute", "array", 1.5)], "part 'compute' is 1.5; round it"),  # type: ignore[arg-type]
     "no unit": ([CyclePart("compute", "mac", 1)], "names the unit 'mac', which is not declared"),
+    "no name": ([CyclePart(7, "array", 1)], "the name of a part is 7; give a text"),  # type: ignore[arg-type]
     "no part": ([7], "returns 7; return a list of CyclePart"),
     "number": (5, "TypeError: 'int' object is not iterable; correct the description"),
     "nothing": (None, "TypeError: 'NoneType' object is not iterable; correct the description"),
