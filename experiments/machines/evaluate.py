@@ -280,17 +280,17 @@ class Evaluator:
         ordered = [one for region in regions for one in region]
         tasks: list[UnitTask] = []
         bounds = []
-        last: dict[str, int] = {}
+        latest: dict[str, int] = {}
         for region in regions:
             # a unit works in order, so the first task that it has in a region waits for all units
-            barrier = dict.fromkeys(self._machine.unit_names, tuple(last.values()))
+            barrier = dict.fromkeys(self._machine.unit_names, tuple(latest.values()))
             for one in region:
                 where = f"operation {one.operation.name}, layer {one.work.name}"
                 for task in call_description(
                     self._machine, where, self._list_tasks, one, parameters, len(tasks), where
                 ):
                     needs = (*task.needs, *barrier.pop(task.unit, ()))
-                    last[task.unit] = len(tasks)
+                    latest[task.unit] = len(tasks)
                     tasks.append(replace(task, needs=needs))
                 bounds.append(len(tasks))
         simulate = self._machine.simulate
