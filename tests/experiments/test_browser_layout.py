@@ -22,8 +22,9 @@ from experiments.compare.comparison import ManyRuns, compare
 from experiments.compare.presentation import MANY_RUNS, comparison_page
 from experiments.compare.sources import report_snapshot
 from experiments.figure import brief, format_figure
+from experiments.report.activity import TIMELINE_SPANS, Spans, Timeline
 from experiments.report.run_page import run_page
-from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
+from experiments.report.schema import UNITS, RunReport
 from experiments.report.shown import Document
 from experiments.running.inference import run
 from experiments.sweep.presentation import sweep_page

@@ -53,7 +53,10 @@ OTHERS = {
     ("report", "cost"),  # needs the results of a sweep; "sweep cost" reads such a table, too
 }  # fmt: skip
 """Parameters that read no file, although their help names one."""
-NAMES = {(command, "case") for command in ("golden export", "rtl compare", "rtl case", "rtl waves")}
+NAMES = {
+    *((command, "case") for command in ("golden export", "rtl compare", "rtl case", "rtl waves")),
+    *((command, "machine") for command in ("run", "partition", "advise")),
+}
 """What names a file or something else: a path that is no file is none of both."""
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (os.mkfifo, "a pipe, not a file"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ def random_memory(random_: random.Random) -> Memory:
     """Any memory that such a bus can have."""
     width = 1 << random_.randrange(6)
     burst = width << random_.randrange(6)
-    return Memory("dram", width, burst, random_.choice([0, 5, 100]), random_.choice([1, 3, 64]))
+    latency, outstanding = random_.choice([0, 5, 100]), random_.choice([1, 3, 64])
+    return Memory("dram", width, burst, latency, outstanding, Fraction(width))
 
 
 def gap_of(memory: Memory) -> int:
