@@ -137,4 +137,12 @@ def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
         told = f"word {command.index}, {command_text(command)}: {error}"
         if isinstance(error, InputError):
             raise InputError(told, words=(command.index,)) from error
-        raise OverflowError(told) from error
+        raise CommandOverflowError(told, command.index) from error
+
+
+class CommandOverflowError(OverflowError):
+    """A result of the command at ``word`` does not fit its type."""
+
+    def __init__(self, message: str, word: int) -> None:
+        super().__init__(message)
+        self.word = word

@@ -190,10 +190,22 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     )
 
 
-IsaFormat = StrEnum("IsaFormat", ["table", "markdown", "c", "verilog"])
+IsaFormat = StrEnum(
+    "IsaFormat",
+    {
+        "table": "table",
+        "markdown": "markdown",
+        "c": "c",
+        "verilog": "verilog",
+        "device_h": "device-h",
+    },
+)
 IsaFormatOption = Annotated[
     IsaFormat,
-    typer.Option("--format", help="Print a table, or write docs/isa.md, dla_isa.h or dla_isa.vh."),
+    typer.Option(
+        "--format",
+        help="Print a table, or write docs/isa.md, dla_isa.h, dla_isa.vh or dla_device.h.",
+    ),
 ]
 BuiltIn = Annotated[
     bool, typer.Option("--built-in", help="Leave out additions of installed packages.")
@@ -212,7 +224,8 @@ def isa(
     if format is IsaFormat.table:
         if output is not None:
             raise InputError(
-                f"--format table is for the terminal; choose markdown, c or verilog for {output}"
+                f"--format table is for the terminal; choose markdown, c, verilog or "
+                f"device-h for {output}"
             )
         _print_isa(found)
         return
@@ -221,8 +234,10 @@ def isa(
 
 def _isa_text(found: Table, format: IsaFormat) -> str:
     from isa.documentation import markdown
-    from isa.headers import c_header, verilog_header
+    from isa.headers import c_header, device_header, verilog_header
 
+    if format is IsaFormat.device_h:
+        return device_header()
     return {IsaFormat.c: c_header, IsaFormat.verilog: verilog_header}.get(format, markdown)(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 from byoc.frontend.onnx.rewriting.reasons import support_rows
 from byoc.operators.registry import markdown
 from experiments.cli.main import main
-from tests.docs import rewriting
+from tests.docs import device, rewriting
 from tests.docs.blocks import blocks
 from tests.docs.session import ROOT, Session
 from tests.plugins.installation import forget
@@ -40,6 +40,12 @@ def test_the_tables_of_laws_and_passes_are_current() -> None:
     """Else run ``python -m tests.docs.rewriting``."""
     page = rewriting.PAGE.read_text(encoding="utf-8")
     assert rewriting.written(page) == page
+
+
+def test_the_tables_of_the_device_are_current() -> None:
+    """Else run ``python -m tests.docs.device``."""
+    page = device.PAGE.read_text(encoding="utf-8")
+    assert device.written(page) == page
 
 
 def test_the_support_table_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,12 @@ from isa.registers import Field
 from isa.variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
-FILES = {"markdown": "docs/isa.md", "c": "docs/isa/dla_isa.h", "verilog": "docs/isa/dla_isa.vh"}
+FILES = {
+    "markdown": "docs/isa.md",
+    "c": "docs/isa/dla_isa.h",
+    "verilog": "docs/isa/dla_isa.vh",
+    "device-h": "docs/isa/dla_device.h",
+}
 
 
 @pytest.mark.parametrize("form", FILES)
@@ -38,7 +43,8 @@ def test_the_committed_file_is_what_the_command_writes(form: str, tmp_path: Path
 def test_a_table_does_not_go_into_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["isa", "-o", "x.txt"]) == 2
     expected = (
-        "error: --format table is for the terminal; choose markdown, c or verilog for x.txt\n"
+        "error: --format table is for the terminal; choose markdown, c, verilog or device-h "
+        "for x.txt\n"
     )
     assert capsys.readouterr().err == expected
 
