@@ -91,6 +91,11 @@ def row_starts(access: Access) -> NDArray[np.int64]:
     return starts
 
 
+def byte_addresses(access: Access) -> NDArray[np.int64]:
+    """Return the address of every byte of an access, row by row."""
+    return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
+
+
 def overlap(first: Access, second: Access) -> Range | None:
     """Return the lowest half-open byte interval that both accesses touch, or None.
 

@@ -4,9 +4,7 @@
 in three strided dimensions.
 """
 
-import numpy as np
-
-from isa.access import SPACE_NAMES, Access, Space, row_starts, strided
+from isa.access import SPACE_NAMES, Access, Space, byte_addresses, strided
 from isa.arch import Arch
 from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, formula
 
@@ -61,10 +59,6 @@ def _write_operands(command: Command, arch: Arch) -> Operands:
     return Operands(reads=(side(command, "sram"),), writes=(side(command, "dram"),))
 
 
-def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
-
-
 @formula(
     """
     sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES,
@@ -75,8 +69,8 @@ def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int
     """
 )
 def _read(command: Command, machine: Machine) -> None:
-    machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[
-        _byte_indices(side(command, "dram"))
+    machine.sram[byte_addresses(side(command, "sram"))] = machine.dram[
+        byte_addresses(side(command, "dram"))
     ]
 
 
@@ -90,8 +84,8 @@ def _read(command: Command, machine: Machine) -> None:
     """
 )
 def _write(command: Command, machine: Machine) -> None:
-    machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[
-        _byte_indices(side(command, "sram"))
+    machine.dram[byte_addresses(side(command, "dram"))] = machine.sram[
+        byte_addresses(side(command, "sram"))
     ]
 
 

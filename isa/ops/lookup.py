@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import row_starts, strided
+from isa.access import byte_addresses, strided
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import (
@@ -151,7 +151,7 @@ def _execute_with_tables(base: Instruction, command: Command, machine: Machine) 
     ).copy()
     access = base.operands(command, machine.arch).writes[0]
     base.semantics(command, machine)
-    places = (row_starts(access)[:, np.newaxis] + np.arange(access.nbytes)).reshape(-1)
+    places = byte_addresses(access)
     entries = machine.sram[places].reshape(result_shape(command, access.total))
     machine.sram[places] = look_up(entries, tables).reshape(-1)
 
