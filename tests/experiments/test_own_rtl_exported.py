@@ -25,41 +25,26 @@ from experiments.rtl.export import program_source
 from tests.rtl.bench import require_icarus
 
 pytestmark = pytest.mark.slow
-PROGRAM = """
-.program "two-tiles"
-.arch {"pe":{"ic":1,"oc":1,"ow":1},"post_lanes":1,"sram_bytes":4096,"sram_banks":2,"isa":"v2"}
-.memory 1024 commands 512
-.tensor ["a","input","int8",[80],0]
-.tensor ["b","input","int8",[80],128]
-.tensor ["y","output","int8",[80],256]
-    SET LD_BYTES, 40
-OP_DMA_READ
-    SET LD_DRAM_ADDRESS, 128
-    SET LD_SRAM_ADDRESS, 64
-OP_DMA_READ push.EX
-    SET EX_OPERAND_ADDRESS, 64
-    SET EX_OUTPUT_ADDRESS, 128
-    SET EX_LENGTH, 40
-OP_C_MAX pop.LD push.ST
-    SET LD_DRAM_ADDRESS, 40
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_rtl" / "largest.asm"
+TENSORS = """.memory 1024 commands 512
+.tensor ["c","input","int8",[40],192]
+.tensor ["d","input","int8",[40],256]
+.tensor ["z","output","int8",[40],320]"""
+SECOND_TILE = """    SET LD_DRAM_ADDRESS, 192
     SET LD_SRAM_ADDRESS, 256
 OP_DMA_READ
-    SET LD_DRAM_ADDRESS, 168
+    SET LD_DRAM_ADDRESS, 256
     SET LD_SRAM_ADDRESS, 320
 OP_DMA_READ push.EX
     SET EX_INPUT_ADDRESS, 256
     SET EX_OPERAND_ADDRESS, 320
     SET EX_OUTPUT_ADDRESS, 384
 OP_C_MIN pop.LD push.ST
-    SET ST_SRAM_ADDRESS, 128
-    SET ST_DRAM_ADDRESS, 256
-    SET ST_BYTES, 40
-OP_DMA_WRITE pop.EX
     SET ST_SRAM_ADDRESS, 384
-    SET ST_DRAM_ADDRESS, 296
+    SET ST_DRAM_ADDRESS, 320
 OP_DMA_WRITE pop.EX
-OP_END
-"""
+OP_END"""
+"""Additions to the example's program: the minimum of two more inputs."""
 PORTS = """
     input clk, rst, input [31:0] command_address, command_words,
     output memory_valid, memory_write, output [31:0] memory_address, output [3:0] memory_count,
@@ -72,13 +57,17 @@ PLAIN = re.findall(r"\b(?!input|output)[a-z]\w+", PORTS)
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """Return the program with random inputs."""
+    """Return the example with a second tile and random inputs."""
     folder = tmp_path_factory.mktemp("program")
-    (folder / "two-tiles.asm").write_text(PROGRAM)
-    for name in "ab":
-        values = np.random.default_rng(ord(name)).integers(-128, 128, 80, dtype=np.int8)
+    text = EXAMPLE.read_text()
+    for old, new in ((".memory 512 commands 256", TENSORS), ("OP_END", SECOND_TILE)):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "two-tiles.asm").write_text(text)
+    for name in "abcd":
+        values = np.random.default_rng(ord(name)).integers(-128, 128, 40, dtype=np.int8)
         np.save(folder / f"{name}.npy", values)
-    tensors = [f"{name}={folder / name}.npy" for name in "ab"]
+    tensors = [f"{name}={folder / name}.npy" for name in "abcd"]
     return source_case(program_source(folder / "two-tiles.asm", tensors, ()))
 
 
@@ -173,20 +162,20 @@ def test_a_fault_of_the_cycles_names_its_command(
 
 FAULTS = {
     "read-bit": (
-        {"memory_read_data": "memory_read_data ^ (memory_address == 168)"},
-        "word 14, LD OP_DMA_READ push.EX: 1 of 40 bytes differ, the first in scratchpad at 0x140 ",
+        {"memory_read_data": "memory_read_data ^ (memory_address == 256)"},
+        "word 18, LD OP_DMA_READ push.EX: 1 of 40 bytes differ, the first in scratchpad at 0x140 ",
     ),
     "written-bit": (
-        {"memory_write_data": "own_memory_write_data ^ {memory_address == 296, 5'b0}"},
+        {"memory_write_data": "own_memory_write_data ^ {memory_address == 320, 5'b0}"},
         "word 25, ST OP_DMA_WRITE pop.EX: 1 of 40 bytes differ, the first in system memory at 0x1",
     ),
     "unknown-bit": (
-        {"memory_write_data": "memory_address == 264 ? 64'bx : own_memory_write_data"},
-        "word 22, ST OP_DMA_WRITE pop.EX: port memory_write_data has unknown bits (x or z) in ",
+        {"memory_write_data": "memory_address == 136 ? 64'bx : own_memory_write_data"},
+        "word 12, ST OP_DMA_WRITE pop.EX: port memory_write_data has unknown bits (x or z) in ",
     ),
     "address": (
         {"memory_address": "own_memory_address + (memory_write ? 512 : 0)"},
-        "word 22, ST OP_DMA_WRITE pop.EX: 40 of 40 bytes differ, the first in system memory at ",
+        "word 12, ST OP_DMA_WRITE pop.EX: 40 of 40 bytes differ, the first in system memory at ",
     ),
     "end-missing": ({"probe_ex_done": "0"}, "word 8, EX OP_C_MAX pop.LD push.ST: never ended"),
     "fault": (
@@ -196,7 +185,7 @@ FAULTS = {
 }
 """Expressions of ports, and the beginning of the report.
 
-The words are positions in PROGRAM. In the simulator the first EX command starts in cycle 363.
+The words are positions in the program. In the simulator the first EX command starts in cycle 363.
 """
 WIDTHS = {"memory_address": "[31:0] ", "memory_write_data": "[63:0] "}
 
