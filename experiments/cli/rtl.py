@@ -239,8 +239,9 @@ def compare(wanted: golden.Wanted, design: Design, json: options.Json = None) ->
     """
     _require()
     from experiments.rtl.comparison import comparison_json, outcome_lines, source_case
-    from experiments.rtl.cosimulation import compare_design
+    from experiments.rtl.cosimulation import check_sources, compare_design
 
+    check_sources(design)
     with options.stages() as progress:
         chosen = source_case(golden.export_source(wanted))
         progress("running the RTL")

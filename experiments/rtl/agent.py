@@ -23,7 +23,7 @@ from dla_sim.rtl.simulator.case import (
     images_of,
     outputs_of,
 )
-from isa.access import Access, row_starts
+from isa.access import byte_addresses
 from isa.errors import InputError
 from isa.instruction import Unit
 
@@ -32,6 +32,10 @@ REQUIRED = (
     "memory_address", "memory_count", "memory_write_data", "memory_read_data",
 )  # fmt: skip
 """Ports that every RTL must have."""
+LOOKUPS = (
+    "lookup_ld_address", "lookup_ld_constant", "lookup_st_address", "lookup_st_constant",
+)  # fmt: skip
+"""Ports of the address decoder of a flash."""
 STARTS = tuple(f"probe_{unit.lower()}_start" for unit in UNIT_NAMES)
 ENDS = tuple(f"probe_{unit.lower()}_done" for unit in UNIT_NAMES)
 RESET_CYCLES = 3
@@ -70,20 +74,10 @@ class Agent:
             raise InputError(f"{case.name}: has commands with undefined results; remove them")
         self._case = case
         self._expected = expected
-        self._ports = {name: _find(dut, name) for name in (*REQUIRED, "fault", *STARTS, *ENDS)}
-        missing = [name for name in REQUIRED if self._ports[name] is None]
-        if missing:
-            raise InputError(
-                f"the top level has no port {missing[0]}; docs/own-rtl.md lists the ports"
-            )
-        unseen = [name for name in ENDS if self._ports[name] is None]
-        if unseen and not bits_only:
-            raise InputError(
-                f"the top level has no port {unseen[0]}, which shows the cycles of commands; "
-                "add it or pass --bits-only"
-            )
+        self._constants = constant_ranges(case.program) if case.timing.flash else []
+        self._ports = _find_ports(dut, bits_only=bits_only, flash=bool(self._constants))
         self._dut = dut
-        self._observes = not unseen
+        self._observes = all(self._ports[name] is not None for name in ENDS)
         self._timed = not bits_only
         factor = SLOWER if bits_only else 2
         self._limit = max_cycles or factor * expected.trace.cycles + SLACK
@@ -101,27 +95,16 @@ class Agent:
         self._writers = {
             space: np.full(image.size, -1, np.int64) for space, image in self._images.items()
         }
-        self._constants = constant_ranges(case.program) if case.timing.flash else []
-        self._scratchpad: Any = None if scratchpad is None else _find_array(dut, scratchpad)
-        self._width = 0 if self._scratchpad is None else len(self._scratchpad[0]) // 8
-        self._check_size(scratchpad)
+        self._readers = {"dram": lambda places: self._memory[places].astype(np.int64)}
+        if scratchpad is not None:
+            needed = self._images["sram"].size
+            self._readers["sram"] = _Scratchpad(dut, scratchpad, needed).read
 
     def _make_memory(self) -> NDArray[np.uint8]:
         memory = np.zeros(self._case.program.dram_bytes, np.uint8)
         for address, content in images_of(self._case):
             memory[address : address + content.size] = content
         return memory
-
-    def _check_size(self, scratchpad: str | None) -> None:
-        if self._scratchpad is None:
-            return
-        size = len(self._scratchpad) * self._width
-        needed = self._images["sram"].size
-        if size < needed:
-            raise InputError(
-                f"{scratchpad}: has {size:,} bytes, and the program writes {needed:,}; choose a "
-                "program for a machine with a smaller scratchpad (sram_bytes)"
-            )
 
     async def run(self) -> Outcome:
         """Run the program from reset to the interrupt, the fault or the first difference."""
@@ -154,14 +137,19 @@ class Agent:
             "command_words": len(program.words), "memory_read_data": 0,
             "lookup_ld_constant": 0, "lookup_st_constant": 0,
         }  # fmt: skip
+        straps = {f"configuration_{name}": strap for name, strap in STRAPS.items()}
+        inputs |= {
+            name: strap.value(program.arch, self._case.timing)
+            for name, strap in straps.items()
+            if hasattr(self._dut, name)
+        }
         for name, value in inputs.items():
-            handle = _find(self._dut, name)
-            if handle is not None:
-                handle.value = value
-        for name, strap in STRAPS.items():
-            handle = _find(self._dut, f"configuration_{name}")
-            if handle is not None:
-                handle.value = strap.value(program.arch, self._case.timing)
+            handle = getattr(self._dut, name, None)
+            if handle is None:
+                continue
+            if value.bit_length() > len(handle):
+                raise InputError(f"port {name} has {len(handle)} bits, too few for {value:,}")
+            handle.value = value
         Clock(self._dut.clk, 10, "ns").start()
         for _ in range(RESET_CYCLES):
             await RisingEdge(self._dut.clk)
@@ -189,9 +177,9 @@ class Agent:
         if cycle == self._limit:
             return "limit"
         for unit in ("ld", "st") if self._constants else ():
-            address = int(getattr(self._dut, f"lookup_{unit}_address").value)
+            address = self._get(f"lookup_{unit}_address")
             constant = any(first <= address < end for first, end in self._constants)
-            getattr(self._dut, f"lookup_{unit}_constant").value = int(constant)
+            self._ports[f"lookup_{unit}_constant"].value = int(constant)
         ended = self._transfer(cycle) if self._get("memory_valid") else None
         if self._observes:
             self._observe_units(cycle)
@@ -226,7 +214,8 @@ class Agent:
                 elif place < len(members) and self._ports[names[unit]] is not None:
                     number = members[place]
                     places[unit] += happens
-                    self._finished += [number] * (happens and kind == "end")
+                    if happens and kind == "end":
+                        self._finished.append(number)
                     if happens != (at == planned[number]):
                         found.append((number, kind, int(planned[number]), at, happens))
         for number, kind, expected, actual, happens in sorted(found) if self._timed else ():
@@ -240,10 +229,11 @@ class Agent:
         address = self._get("memory_address")
         size = self._get("memory_count")
         data = self._ports["memory_write_data" if write else "memory_read_data"]
-        if address + size > self._memory.size or 8 * size > len(data):
+        if (wide := 8 * size > len(data)) or address + size > self._memory.size:
+            kind = "wide" if wide else "outside"
             access = "write" if write else "read"
             number = self._current(Unit.ST) if write else None
-            self._differ("outside", number, cycle=cycle, access=access, address=address, count=size)
+            self._differ(kind, number, cycle=cycle, access=access, address=address, count=size)
             return "difference"
         place = slice(address, address + size)
         if not write:
@@ -275,7 +265,7 @@ class Agent:
     def _record(self, number: int) -> None:
         """Add the results of a command to the expected content of the memories."""
         for write in self._expected.writes[number]:
-            places = _places(write.access)
+            places = byte_addresses(write.access)
             self._images[write.access.space][places] = write.content
             self._writers[write.access.space][places] = number
 
@@ -283,12 +273,12 @@ class Agent:
         """Compare the results of a command, except bytes that a later command has written."""
         for write in self._expected.writes[number]:
             access = write.access
-            if access.space == "sram" and self._scratchpad is None:
+            if access.space not in self._readers:
                 continue
-            places = _places(access)
+            places = byte_addresses(access)
             latest = np.flatnonzero(self._writers[access.space][places] == number)
             content = write.content[latest]
-            found = self._read(access.space, places[latest])
+            found = self._readers[access.space](places[latest])
             wrong = np.flatnonzero(found != content)
             if not wrong.size:
                 continue
@@ -306,22 +296,6 @@ class Agent:
                 expected=content[shown].tobytes().hex(),
                 actual="".join("xx" if one < 0 else f"{one:02x}" for one in found[shown].tolist()),
             )
-
-    def _read(self, space: str, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return bytes of a memory; -1 is a byte with unknown bits."""
-        if space == "dram":
-            return self._memory[places].astype(np.int64)
-        words: dict[int, str] = {}
-        found = []
-        for word, byte in zip(
-            *(part.tolist() for part in np.divmod(places, self._width)), strict=True
-        ):
-            if word not in words:
-                words[word] = str(self._scratchpad[word].value)
-            end = 8 * (self._width - byte)
-            bits = words[word][end - 8 : end]
-            found.append(int(bits, 2) if set(bits) <= {"0", "1"} else -1)
-        return np.array(found, np.int64)
 
     def _conclude(self, ended: str, cycle: int) -> None:
         """Compare what is known only at the end of the run."""
@@ -370,28 +344,59 @@ class _UnknownBitsError(Exception):
         self.port = port
 
 
-def _find(handle: Any, name: str) -> Any:
-    return getattr(handle, name, None)
+class _Scratchpad:
+    """Array of bytes or words in the RTL that stores the scratchpad."""
+
+    def __init__(self, dut: Any, path: str, needed: int) -> None:
+        """Find the array by its path below the top level; it must have ``needed`` bytes."""
+        handle = dut
+        for name in path.split("."):
+            handle = getattr(handle, name, None)
+        try:
+            bits = len(handle[0])
+        except (TypeError, IndexError):
+            bits = 0
+        if not bits or bits % 8:
+            raise InputError(
+                f"--scratchpad {path}: the RTL has no array of bytes or words with this path, "
+                "or its first index is not 0"
+            )
+        size = len(handle) * bits // 8
+        if size < needed:
+            raise InputError(
+                f"--scratchpad {path}: has {size:,} bytes, and the program writes {needed:,}; "
+                "choose a program for a machine with a smaller scratchpad (sram_bytes)"
+            )
+        self._words = handle
+        self._width = bits // 8
+
+    def read(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes at ``places``; -1 is a byte with unknown bits."""
+        words = places // self._width
+        texts = {word: str(self._words[word].value) for word in dict.fromkeys(words.tolist())}
+        found = []
+        for word, byte in zip(words.tolist(), (places % self._width).tolist(), strict=True):
+            end = 8 * (self._width - byte)
+            bits = texts[word][end - 8 : end]
+            found.append(int(bits, 2) if set(bits) <= {"0", "1"} else -1)
+        return np.array(found, np.int64)
 
 
-def _find_array(dut: Any, path: str) -> Any:
-    """Return the handle of an array of bytes or words, by its path below the top level."""
-    handle = dut
-    for name in path.split("."):
-        handle = _find(handle, name)
-    try:
-        width = len(handle[0])
-    except (TypeError, IndexError):
-        width = 0
-    if not width or width % 8:
-        raise InputError(f"{path}: the RTL has no array of bytes or words with this path")
-    return handle
-
-
-def _places(access: Access) -> NDArray[np.int64]:
-    """Return the address of every byte of an access, row by row."""
-    starts: NDArray[np.int64] = row_starts(access)
-    return (starts[:, None] + np.arange(access.nbytes)).reshape(-1)
+def _find_ports(dut: Any, *, bits_only: bool, flash: bool) -> dict[str, Any]:
+    """Return the ports by name, None for a missing one; raise InputError if one is needed."""
+    ports = {
+        name: getattr(dut, name, None) for name in (*REQUIRED, *LOOKUPS, "fault", *STARTS, *ENDS)
+    }
+    needed = dict.fromkeys(REQUIRED, "; docs/own-rtl.md lists the ports")
+    if not bits_only:
+        reason = ", which shows the cycles of commands; add it or pass --bits-only"
+        needed |= dict.fromkeys(ENDS, reason)
+    if flash:
+        needed |= dict.fromkeys(LOOKUPS, ", which the flash of the machine needs; add it")
+    for name, reason in needed.items():
+        if ports[name] is None:
+            raise InputError(f"the top level has no port {name}{reason}")
+    return ports
 
 
 def _reach(case: Case) -> int:

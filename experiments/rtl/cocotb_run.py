@@ -41,4 +41,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except RuntimeError:  # a tool failed and has printed the reason
+        sys.exit(1)

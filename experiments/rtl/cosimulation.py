@@ -24,21 +24,25 @@ from experiments.rtl.cocotb_run import CASE, DESIGN, RESULT
 from experiments.rtl.design import Design
 from isa.errors import InputError, MissingExtraError
 from isa.installation import remedy
+from isa.reading import check_file
 
-_ERROR = re.compile(r"error|sorry|can't find", re.IGNORECASE)
+_ERROR = re.compile(r"error|sorry|can't find|not found", re.IGNORECASE)
+
+
+def check_sources(design: Design) -> None:
+    """Raise InputError if a source of the RTL is not a readable Verilog file."""
+    for file in map(Path, design.sources):
+        check_file(file)
+        if file.suffix not in (".v", ".sv"):
+            raise InputError(f"{file}: is no Verilog file; its name must end in .v or .sv")
 
 
 def compare_design(case: Case, design: Design) -> Outcome:
     """Run a program on a user's RTL and compare it with the simulator.
 
     Raises:
-        InputError: a file or a tool is missing, the tools reject the RTL, or it lacks a port.
+        InputError: a tool is missing, the tools reject the RTL, or it lacks a port.
     """
-    for file in design.sources:
-        if not Path(file).is_file():
-            raise InputError(f"{file}: no such file")
-        if Path(file).suffix not in (".v", ".sv"):
-            raise InputError(f"{file}: is no Verilog file; its name must end in .v or .sv")
     environment = _environment(design.simulator)
     with tempfile.TemporaryDirectory(prefix="dla-cocotb-") as name:
         folder = Path(name)
@@ -51,7 +55,10 @@ def compare_design(case: Case, design: Design) -> Outcome:
             subprocess.run(words, env=environment, stdout=log, stderr=log, check=False)
         result = folder / RESULT
         if not result.is_file():
-            lines = (folder / "log").read_text(errors="replace").splitlines()
+            text = (folder / "log").read_text(errors="replace")
+            if "SimFailure" in text:
+                raise InputError(f"{design.top}: $finish or $fatal ended the simulation")
+            lines = text.splitlines()
             errors = [line for line in lines if _ERROR.search(line)] or lines[-1:] or ["no message"]
             raise InputError(f"{design.simulator} cannot run the RTL: {errors[0].strip()}")
         return _read_outcome(case, json.loads(result.read_text()))

@@ -49,7 +49,6 @@ OTHERS = {
     # places of results
     ("golden record", "folder"), ("golden add", "folder"), ("simulate", "dump_sram"),
     ("golden bless", "reason"),
-    ("rtl compare", "sources"),  # needs the program's inputs first
     ("report", "cost"),  # needs the results of a sweep; "sweep cost" reads such a table, too
 }  # fmt: skip
 """Parameters that read no file, although their help names one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 
 from dla_sim.rtl.simulator.case import Case, Outcome, difference_text
 from experiments.rtl.comparison import source_case
-from experiments.rtl.cosimulation import compare_design
+from experiments.rtl.cosimulation import check_sources, compare_design
 from experiments.rtl.design import Design
 from experiments.rtl.export import program_source
 from isa.errors import InputError
+from isa.program import Segment
 from tests.experiments.command_line import dla
 from tests.rtl.bench import require_icarus
 
@@ -47,6 +49,7 @@ def compared(
     scratchpad: str | None = "scratchpad",
     bits_only: bool = True,
     max_cycles: int | None = None,
+    build_arg: Sequence[str] = (INCLUDE,),
 ) -> Outcome:
     """Compare the example's RTL after ``changes`` of its text."""
     require_icarus()
@@ -57,7 +60,7 @@ def compared(
     (folder / "changed.v").write_text(text)
     sources = (str(folder / "changed.v"),)
     return compare_design(
-        case, Design(sources, TOP, "icarus", (INCLUDE,), bits_only, scratchpad, max_cycles)
+        case, Design(sources, TOP, "icarus", build_arg, bits_only, scratchpad, max_cycles)
     )
 
 
@@ -148,6 +151,11 @@ FAULTS = {
         "word 12, ST OP_DMA_WRITE pop.EX: write of 1 bytes at 0x285 in cycle 138, outside the "
         "memory",
     ),
+    "wide": (
+        [("fetches ? 8 : 1", "fetches ? 9 : 1")],
+        {},
+        "read of 9 bytes at 0x100 in cycle 0, wider than the data port",
+    ),
     "hangs": ([(LAST, "assign probe_st_done = 0;"), ("busy <= !last;", "busy <= !last | stores;")],
               {"max_cycles": 150}, "no interrupt in 150 cycles"),
     "no-end": ([(LAST, "assign probe_st_done = 0;")], {},
@@ -195,7 +203,7 @@ def test_bad_input_gives_one_line(
         ),
     ):
         with pytest.raises(InputError, match=text):
-            compare_design(case, Design((good, file), TOP))
+            check_sources(Design((good, file), TOP))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(InputError, match=r"^Icarus Verilog is not installed; install it"):
         compare_design(case, Design((good,), TOP))
@@ -211,13 +219,19 @@ BAD = {
             "or pass --bits-only"),
     "scratchpad": ([], {"scratchpad": "unit.bytes"}, "unit.bytes: the RTL has no array of bytes"),
     "no-array": ([], {"scratchpad": "first"}, "first: the RTL has no array of bytes or words"),
+    "index": ([("[0:4095]", "[1:4096]")], {}, "scratchpad: .* or its first index is not 0"),
+    "width": ([("[31:0] command_address", "[7:0] command_address")], {},
+              "port command_address has 8 bits, too few for 256"),
+    "option": ([], {"build_arg": ("-z",)}, "icarus cannot run the RTL: iverilog: .* option"),
     "small": ([("[0:4095]", "[0:127]")], {},
               "scratchpad: has 128 bytes, and the program writes 168; choose a program for a"),
     "syntax": ([("endmodule", "end")], {}, "icarus cannot run the RTL: .*changed.v:.* syntax"),
     "top": ([("module own_machine", "module another")], {},
             "icarus cannot run the RTL: error: Unable to find the root module \"own_machine\""),
     "finish": ([("busy <= !last;", "busy <= !last; $finish;")], {},
-               "icarus cannot run the RTL: "),
+               r"own_machine: \$finish or \$fatal ended the simulation"),
+    "include": ([("dla_isa.vh", "absent.vh")], {},
+                "icarus cannot run the RTL: .*changed.v:.* Include file absent.vh not found"),
 }  # fmt: skip
 
 
@@ -228,3 +242,11 @@ def test_rtl_that_cannot_be_compared(name: str, case: Case, tmp_path: Path) -> N
     with pytest.raises(InputError, match=text) as error:
         compared(case, tmp_path, changes, **settings)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_machine_with_a_flash_needs_its_address_decoder(case: Case, tmp_path: Path) -> None:
+    program = replace(case.program, segments=(Segment(200, np.ones(8, np.uint8)),))
+    timing = case.timing.model_copy(update={"flash_bytes": 1})
+    with pytest.raises(InputError, match="the top level has no port lookup_ld_address, which the"):
+        compared(replace(case, program=program, timing=timing), tmp_path)

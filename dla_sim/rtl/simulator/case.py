@@ -469,6 +469,7 @@ _SAY = {
     "stray": "{space} byte {address:#x} is {actual} at the end and should be {expected}; no "
     "command writes it so",
     "outside": "{access} of {count} bytes at {address:#x} in cycle {cycle}, outside the memory",
+    "wide": "{access} of {count} bytes at {address:#x} in cycle {cycle}, wider than the data port",
     "unknown": "port {port} has unknown bits (x or z) in cycle {cycle}",
 }
 """Sentence for each kind of difference that ``harness.cpp`` or the cocotb agent finds."""
