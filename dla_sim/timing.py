@@ -154,7 +154,7 @@ class Timing(BaseModel):
     )
     dram_rate: Rate = declare_key(
         None, "bytes/cycle", "rate of the main memory",
-        "what the main memory serves, such as 0.44 or 11/25; none: bus_bytes",
+        "main memory: bytes served a cycle, such as 0.44 or 11/25; none: bus_bytes",
     )  # fmt: skip
     dram_row_bytes: int = declare_key(
         0, "bytes", "row of the main memory",
@@ -189,7 +189,7 @@ class Timing(BaseModel):
     )
     flash_rate: Rate = declare_key(
         None, "bytes/cycle", "rate of the flash",
-        "what the flash serves, such as 0.44 or 11/25; none: flash_bytes",
+        "flash: bytes served a cycle, such as 0.44 or 11/25; none: flash_bytes",
     )  # fmt: skip
     queue_depth: int = declare_key(
         2,

@@ -119,8 +119,8 @@ class MemoryBus:
     def _row_slots(self, start: int, nbytes: int) -> int:
         """Return how many bus slots a row takes that begins at byte ``start`` of a burst.
 
-        Each burst takes the slots of its beats and in which the memory serves its bytes, but at
-        least ``burst_gap``.
+        A burst takes the most of three numbers: its beats, the cycles in which the memory serves
+        its bytes, and ``burst_gap``.
         """
         if not nbytes:
             return 0

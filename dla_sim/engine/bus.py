@@ -35,7 +35,7 @@ class Refresh:
         return time - (periods - 1) * self.cycles - min(rest, self.cycles)
 
     def find_end(self, slots: int) -> int:
-        """Return the first cycle after the first ``slots`` > 0 cycles with a slot."""
+        """Return the cycle after slot number ``slots`` of the run, counted from 1."""
         if slots <= self.interval or not self.interval:
             return slots
         periods, rest = divmod(slots - 1 - self.interval, self.interval - self.cycles)

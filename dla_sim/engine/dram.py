@@ -97,8 +97,8 @@ class Dram:
 def open_dram(workload: Workload, chunks: int) -> Dram | None:
     """Return a main memory without open rows; None if it has neither rows nor refresh.
 
-    Data phases have the number of their command as key, chunks of command words ``chunks`` and the
-    following numbers.
+    The key of a transfer's data phase is the number of its command. The keys of chunks of command
+    words start at ``chunks``.
     """
     timing = workload.timing
     if not timing.has_rows_or_refresh:
