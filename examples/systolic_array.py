@@ -58,7 +58,7 @@ def count_product(work: LayerWork, machine: Parameters) -> list[CyclePart]:
 
 
 def count_elements(work: LayerWork, machine: Parameters) -> list[CyclePart]:
-    """Return the cycles of an element-wise operation or pool: one row of columns per cycle."""
+    """Return the cycles of an element-wise operation or pool: one element per column and cycle."""
     elements = sum(map(prod, work.inputs))
     return [CyclePart("compute", "array", -(-elements // machine.columns))]
 
@@ -83,13 +83,13 @@ MACHINE = MachineDescription(
         MachineOperation(
             "product", (("Conv",), ("MatMul",)), (BUFFER, GROUPS), count_product, source=SCALE_SIM
         ),
-        MachineOperation("add", (("Add",),), (BUFFER,), count_elements, source="one row per cycle"),
+        MachineOperation("add", (("Add",),), (BUFFER,), count_elements, source="assumption"),
         MachineOperation(
             "pool",
             (("MaxPool",), ("AveragePool",), ("GlobalAveragePool",)),
             (BUFFER,),
             count_elements,
-            source="one row per cycle",
+            source="assumption",
         ),
         MachineOperation("reshape", (("Flatten",), ("Reshape",)), (), lambda work, machine: []),
     ),

@@ -25,7 +25,7 @@ HEADER = HERE.parents[1] / "docs" / "isa"  # dla_isa.vh; `dla isa --format veril
 
 @cocotb.test()
 async def the_rtl_equals_the_simulator(dut):
-    # 1. The program, its inputs and what the simulator does with them.
+    # 1. The program, its inputs and the simulator's results.
     inputs = []
     for name in "ab":
         values = np.random.default_rng(ord(name)).integers(-128, 128, 40, dtype=np.int8)

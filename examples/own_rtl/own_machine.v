@@ -1,6 +1,6 @@
-// An accelerator of its own design with the command stream, the registers and the ports of docs/own-rtl.md.
+// An independent design with the project's command stream and registers, and the ports of docs/own-rtl.md.
 // It executes OP_DMA_READ, OP_C_MAX and OP_DMA_WRITE one after another, one byte a cycle, so its cycles
-// differ from those of the simulator. It supports one row per copy and results that overlap no operand.
+// differ from the simulator's. It supports one row per copy and results that overlap no operand.
 `include "dla_isa.vh"
 
 module own_machine (

@@ -58,17 +58,17 @@ class PoolWork:
 
 @dataclass(frozen=True, eq=False)
 class LayerWork:
-    """One layer of a network as limits and formulas see it.
+    """One layer of a network: the argument of limits and formulas.
 
     Shapes are those of the graph without a leading axis of one: (C, H, W), (C, L) or (C,).
     A layer without a convolution has kernel, stride and dilation (1, 1), no padding and one group.
 
     Attributes:
-        name: name of the layer, which is that of its first node.
+        name: name of the layer, equal to the name of its first node.
         op_types: operator types of the matched pattern, in execution order.
         nodes: nodes of the graph, in execution order.
         inputs: shapes of the tensors that the layer reads, without constants.
-        output: shape of the tensor that the layer makes.
+        output: shape of the layer's result.
         kernel: height and width of the convolution's kernel; (1, K) in one dimension.
         stride: vertical and horizontal stride of the convolution.
         padding: rows and columns of padding: top, left, bottom, right.
@@ -165,7 +165,7 @@ class UnitTask:
 
 @dataclass(frozen=True)
 class MachineOperation:
-    """MachineOperation of a machine: patterns of graph operators, limits and cycles.
+    """Operation of a machine: patterns of graph operators, limits and cycles.
 
     Attributes:
         name: name of the operation in reports.
@@ -213,14 +213,14 @@ class PublishedFigure:
 
     Attributes:
         network: network of the publication.
-        condition: what else the figure depends on.
+        condition: further conditions of the measurement.
         value: published value.
         unit: "cycles", "us" or "ms".
         source: document or page with the figure.
         role: whether the vendor asserts it, a parameter was fitted to it, or it was held out.
         claim: largest relative error that docs/validation.md claims.
         predict: returns the description's value in ``unit``.
-        note: what the description does not model.
+        note: cause of the error: behaviour that the description does not model.
         slow: whether the prediction compiles a network; ``dla validate --quick`` leaves it out.
     """
 
@@ -267,7 +267,7 @@ it does not apply to.
 
 @dataclass(frozen=True)
 class MachineDescription:
-    """A machine as its cycles and limits see it.
+    """A machine as limits and cycle formulas.
 
     Attributes:
         name: name for ``--machine``, in lower case with hyphens.

@@ -1,8 +1,8 @@
 """Times of networks on our own machines, with constants in a memory of published contents.
 
 Arm's compiler compresses the weights of a network, and Arm publishes the size of the file. Our
-weights, drawn from a seed, do not compress alike. Therefore the rate of the memory is multiplied by
-the bytes of our constants over those of the file: reading all constants takes as long as the file.
+weights are random and compress differently. The rate of the memory is therefore multiplied by the
+size of our constants divided by the size of the file: reading either takes the same time.
 """
 
 from __future__ import annotations
