@@ -19,6 +19,7 @@ from experiments.version import tool_version
 from isa.installation import NAME
 
 PURPOSES = {
+    "device": "C for microcontrollers: compilers and processor emulators",
     "docs": "building the documentation site",
     "explore": "dla explore",
     "fast": "compiled kernels, Device(compiled=True)",
