@@ -93,6 +93,7 @@ MACHINE = MachineDescription(
         ),
         MachineOperation("reshape", (("Flatten",), ("Reshape",)), (), lambda work, machine: []),
     ),
+    transfer_memory="memory",
     overlaps=(("array", "memory"),),
     peak_macs=lambda machine: machine.rows * machine.columns,
     layouts=("The buffer stores channels first, without padding.",),

@@ -112,7 +112,9 @@ def _can_advise(report: RunReport) -> bool:
 def _advise(wanted: RunRequest, done: Result) -> Result:
     """Print gain and command of the best of a few changes, and add them to the run's report."""
     from experiments.advise.advice import measure_first_changes
+    from experiments.running.described import settle_machine
 
+    wanted, _ = settle_machine(wanted)  # a preset that --machine names
     cycles = done.report.totals.cycles + done.report.host.estimated_cycles
     with options.stages() as progress:
         found = measure_first_changes(wanted, done.package, cycles, progress)

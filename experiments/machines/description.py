@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from byoc.graph import Graph, Node
 from byoc.operators.registry import load_installed_families
@@ -278,6 +278,9 @@ class MachineDescription:
         memories: memories with capacity and rate.
         operations: operations; of two that match equally many nodes the first one wins.
         network_limits: limits that all layers on the machine must meet together.
+        transfer_memory: memory that the CPU shares with the machine. Every tensor that passes
+            between the two takes its bytes at the rate of this memory; without a name, transfers
+            are not counted.
         clock: parameter with the clock in Hz.
         overlaps: groups of units that work at the same time in a layer of a closed form. The
             longest of a group counts; the cycles of units without a group are added.
@@ -303,6 +306,7 @@ class MachineDescription:
     memories: tuple[MachineMemory, ...] = ()
     operations: tuple[MachineOperation, ...] = ()
     network_limits: tuple[NetworkLimit, ...] = ()
+    transfer_memory: str = ""
     clock: str = "clock_hz"
     overlaps: tuple[tuple[str, ...], ...] = ()
     simulate: Callable[[Sequence[UnitTask], Any], SimulatedTasks] | None = None
@@ -374,7 +378,7 @@ def _check_types(machine: MachineDescription) -> None:
 
 
 def _check_parameters(machine: MachineDescription) -> None:
-    """Raise InputError if a parameter has no default or no unit, or none is the clock."""
+    """Raise InputError if a parameter has no unit or no valid default, or none is the clock."""
     known = machine.parameters.model_fields
     for name, field in known.items():
         if field.is_required():
@@ -388,6 +392,18 @@ def _check_parameters(machine: MachineDescription) -> None:
             f"no parameter '{machine.clock}' for the clock; "
             f"{suggest_name(machine.clock, known)}declare it in Hz"
         )
+    try:
+        machine.parameters.model_validate({name: one.default for name, one in known.items()})
+    except ValidationError as error:
+        setting, reason = describe_invalid(error)
+        raise machine.fault(f"default {setting} {reason}; correct the default") from error
+
+
+def describe_invalid(error: ValidationError) -> tuple[str, str]:
+    """Return the first invalid parameter as ``key=value``, and the reason."""
+    problem = error.errors(include_url=False)[0]
+    reason = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{'.'.join(map(str, problem['loc']))}={problem['input']!s:.40}", reason
 
 
 def _check_units(machine: MachineDescription) -> None:
@@ -408,6 +424,13 @@ def _check_units(machine: MachineDescription) -> None:
                     f"memory {memory.name} names the parameter '{value}', which does not exist; "
                     f"{suggest_name(value, machine.parameters.model_fields)}declare it"
                 )
+            if not isinstance(value, str | None) and not value > 0:
+                raise machine.fault(f"memory {memory.name} has {value}; give a number above 0")
+    rates = {memory.name: memory.rate for memory in machine.memories}
+    if machine.transfer_memory and rates.get(machine.transfer_memory) is None:
+        raise machine.fault(
+            f"transfer_memory '{machine.transfer_memory}' is no memory with a rate; declare one"
+        )
     for unit in (unit for group in machine.overlaps for unit in group):
         check_unit(machine, "overlaps", unit)
 

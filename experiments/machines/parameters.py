@@ -7,7 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from dla_sim.presets import Settings, quantity, setting_texts
-from experiments.machines.description import MachineDescription, MachineParameters
+from experiments.machines.description import (
+    MachineDescription,
+    MachineParameters,
+    describe_invalid,
+)
 from isa.errors import InputError, suggest_name
 
 
@@ -34,9 +38,5 @@ def apply_parameters(machine: MachineDescription, settings: Settings) -> Machine
     try:
         return machine.parameters.model_validate(given)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise InputError(
-            f"setting {key}={problem['input']} of machine {machine.name}: "
-            f"{problem['msg'].removeprefix('Input ').removeprefix('Value error, ')}"
-        ) from error
+        setting, reason = describe_invalid(error)
+        raise InputError(f"setting {setting} of machine {machine.name}: {reason}") from error

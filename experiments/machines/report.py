@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from math import ceil
 from typing import Any
 
+import numpy as np
+
+from byoc.graph import Graph
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
@@ -38,19 +43,23 @@ _RESERVED = {*LAYER_COLUMNS} - {*PARTS}
 def describe_whole(
     found: Evaluation, partition: Partition, package: Package, options: CompileOptions
 ) -> tuple[Host, EndToEnd]:
-    """Return the estimated cycles of the CPU, and of a whole inference without transfers."""
+    """Return the estimated cycles of the CPU, and those of a whole inference."""
     host = host_estimate(partition)
     cycles = Counter[int]()
     for layer, region in _place_layers(found, partition):
         cycles[region] += layer.cycles
     regions = {region.index: cycles[region.index] for region in partition.regions}
     estimates = {layer.node: layer for layer in host.layers}
-    segments = tuple(list_segments(partition, estimates, regions, _move_nothing, ()))
+    rate = _find_transfer_rate(found)
+    transfer = partial(_list_transfers, partition.graph, rate)
+    segments = tuple(list_segments(partition, estimates, regions, transfer, ()))
+    moved = sum(segment.cycles for segment in segments if segment.on == "transfer")
     macs = sum(node.macs for region in partition.regions for node in region.nodes)
     return host, EndToEnd(
-        cycles=found.cycles + host.estimated_cycles,
+        cycles=found.cycles + host.estimated_cycles + moved,
         dla_cycles=found.cycles,
         cpu_cycles=host.estimated_cycles,
+        transfer_cycles=None if rate is None else moved,
         dla_macs=macs,
         cpu_macs=sum(layer.macs for layer in host.layers),
         interface_cycles=count_interface_cycles(package, options, host),
@@ -59,9 +68,21 @@ def describe_whole(
     )
 
 
-def _move_nothing(names: Sequence[str], region: int) -> Iterator[RunSegment]:
-    """Yield no transfer, because a description does not say what transfers to the CPU cost."""
-    return iter(())
+def _find_transfer_rate(found: Evaluation) -> float | None:
+    """Return the bytes per cycle between CPU and machine; None if they are not declared."""
+    rates = {memory.name: memory.rate for memory in found.machine.memories}
+    rate = rates.get(found.machine.transfer_memory)
+    return getattr(found.parameters, rate) if isinstance(rate, str) else rate
+
+
+def _list_transfers(
+    graph: Graph, rate: float | None, names: Sequence[str], region: int
+) -> Iterator[RunSegment]:
+    """Yield the transfer of tensors into or out of a region, if it takes cycles."""
+    values = [graph.values[name] for name in names]
+    moved = sum(value.elements * np.dtype(value.dtype).itemsize for value in values)
+    if rate is not None and moved:
+        yield RunSegment(on="transfer", region=region, nodes=0, cycles=ceil(moved / rate))
 
 
 def _place_layers(found: Evaluation, partition: Partition) -> Iterator[tuple[EvaluatedLayer, int]]:

@@ -118,7 +118,7 @@ def _describe_origin(report: RunReport) -> str:
     """Return a note about the origin of the cycles of accelerator, CPU and transfers."""
     formulas = report.machine is not None and report.machine.kind == "closed form"
     source = "come from formulas" if formulas else "are simulated"
-    if report.machine is None:
+    if report.end_to_end is None or report.end_to_end.transfer_cycles is not None:
         estimated = "the CPU's and those of transfers between the two are estimates"
     else:
         estimated = "the CPU's are an estimate, and transfers between the two are not counted"

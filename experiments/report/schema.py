@@ -279,7 +279,7 @@ class EndToEnd(Part):
         cpu_cycles: estimated cycles, equal to those of ``host``.
         transfer_cycles: estimated cycles to move every tensor that enters or leaves the
             accelerator over the bus once, and to pack and unpack it for banked memory; None for a
-            described machine, which does not say.
+            described machine without ``transfer_memory``.
         dla_macs: multiply-accumulates of the nodes on the accelerator.
         cpu_macs: multiply-accumulates of the nodes on the CPU.
         interface_cycles: part of ``cpu_cycles`` that integer inputs and outputs

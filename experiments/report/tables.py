@@ -164,7 +164,8 @@ def end_to_end_line(found: EndToEnd) -> str:
         f"{names[place]} {found.share(cycles):.1%} ({cycles:,})"
         for place, cycles in found.shares.items()
     )
-    return f"~{found.cycles:,} cycles, estimated: {text}"
+    missing = "; transfers not counted" * (found.transfer_cycles is None)
+    return f"~{found.cycles:,} cycles, estimated: {text}{missing}"
 
 
 def integer_line(found: EndToEnd) -> str:

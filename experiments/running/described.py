@@ -34,8 +34,17 @@ from isa.errors import InputError
 
 NOT_SIMULATED = "values: integer model, not simulated; 0 elements compared"
 OWN_ARITHMETIC = "values: the machine's own arithmetic, not simulated; 0 elements compared"
-REFUSED = ("isa", "memory_mode", "steps", "step_ms", "accuracy", "timeline", "cost", "engine")
-"""Options that need our own machine."""
+REFUSED = {
+    "isa": "an instruction set",
+    "memory_mode": "memory modes",
+    "steps": "programs",
+    "step_ms": "programs",
+    "accuracy": "programs",
+    "timeline": "commands",
+    "cost": "areas and energies",
+    "engine": "programs",
+}
+"""Options that need our own machine, and what a described machine lacks for them."""
 Request = TypeVar("Request", bound=AnyMachine)
 
 
@@ -77,14 +86,14 @@ def settle_machine(wanted: Request) -> tuple[Request, MachineDescription | None]
     for field, one in list_declared(wanted).items():
         if field in REFUSED and getattr(wanted, field) is not None:
             raise InputError(
-                f"{one.word.split()[0]} needs the simulator, and machine {machine.name} has "
-                f"formulas; leave {one.word.split()[0]} out"
+                f"{one.word.split()[0]} needs {REFUSED[field]}, which machine {machine.name} does "
+                "not have; leave it out"
             )
     plain = replace(wanted.options, integer_io=DEFAULTS.integer_io, strict=DEFAULTS.strict)
     if plain != DEFAULTS:
         raise InputError(
-            f"{' '.join(plain.words)} is for our compiler, and machine {machine.name} has "
-            "formulas; leave it out"
+            f"{' '.join(plain.words)} is for our compiler, which machine {machine.name} does not "
+            "use; leave it out"
         )
     return wanted, machine
 

@@ -355,6 +355,11 @@ def read_machines(wanted: Sweeping) -> MachineSpec | None:
 
 def read_specification(wanted: Sweeping) -> Spec:
     """Return a checked sweep specification; raise InputError as :func:`load_spec` does."""
+    if read_machines(wanted) is not None:
+        raise InputError(
+            "a search compiles for our machines, and this specification has described machines; "
+            "run 'dla sweep' with it, which evaluates all points"
+        )
     spec = wanted.spec
     if isinstance(spec, Mapping):
         spec = parse_spec(toml_text(spec, IN_MEMORY), Path(), IN_MEMORY)

@@ -39,7 +39,12 @@ def test_a_run_reports_what_the_machine_has_and_nothing_else(
     for layer in found["layers"]:
         assert sum(layer["breakdown"].values()) == layer["cycles"]
         assert not {"tiles", "stalls", "dram_read_bytes"} & layer.keys()
-    assert "transfer" not in {segment["on"] for segment in found["end_to_end"]["segments"]}
+    segments = [(one["on"], one["cycles"]) for one in found["end_to_end"]["segments"]]
+    # 8 bytes a cycle: the image, 16 x 8 x 8 elements to the CPU and back, and 10 results
+    moved = [64 // 8, 1024 // 8, 1024 // 8, 2]
+    assert [cycles for on, cycles in segments if on == "transfer"] == moved
+    assert found["end_to_end"]["transfer_cycles"] == sum(moved)
+    assert found["end_to_end"]["cycles"] == sum(cycles for _, cycles in segments)
     assert found["check"]["elements"] == 0
     assert found["check"]["oracle"].startswith("values: integer model, not simulated")
 
@@ -73,8 +78,12 @@ ERRORS = {
     "too small": (("--set", "rows=0"), "setting rows=0 of machine systolic-array: should be great"),
     "no number": (("--set", "rows=many"), "setting rows=many of machine systolic-array: should be"),
     "no value": (("--set", "rows"), "setting 'rows' is not of the form key=value"),
-    "isa": (("--isa", "v2"), "--isa needs the simulator, and machine systolic-array has formulas"),
-    "steps": (("--steps", "2"), "--steps needs the simulator"),
+    "isa": (
+        ("--isa", "v2"),
+        "--isa needs an instruction set, which machine systolic-array does not",
+    ),
+    "steps": (("--steps", "2"), "--steps needs programs, which machine systolic-array does not"),
+    "cost": (("--cost", "default"), "--cost needs areas and energies, which machine systolic-arr"),
     "schedule": (("--schedule", "seed"), "--schedule seed is for our compiler"),
     "preset": (("--preset", "seed-i64"), "--preset seed-i64 and --machine "),
 }
@@ -131,7 +140,7 @@ def test_a_part_with_the_name_of_a_column_gives_one_line(
 
 
 def test_a_preset_is_a_machine_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--no-advice", "--set", "sram_bytes=64KiB", "--json")
+    options = ("--set", "sram_bytes=64KiB", "--json")
     one = dla(capsys, "run", "digits-cnn", "--machine", "seed-i64", *options, tmp_path / "a.json")
     two = dla(capsys, "run", "digits-cnn", "--preset", "seed-i64", *options, tmp_path / "b.json")
     assert one.status == two.status == 0
@@ -161,7 +170,9 @@ def test_partition_says_why_nodes_run_on_the_cpu(
     found = dla(capsys, "partition", "digits-cnn", *options)
     assert found.status == 0
     assert "16 groups; the array sums over all channels" in found.out
-    assert "transfers" not in found.out
+    assert "transfers 3.8% (266)" in " ".join(found.out.split())
+    other = dla(capsys, "partition", "digits-cnn", "--machine", "vta")
+    assert "CPU 87.7% (13,242); transfers not counted\n" in other.out
     written = (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()
     rows = {row["node"]: row for row in csv.DictReader(written)}
     assert rows["depthwise"]["on"] == "cpu"

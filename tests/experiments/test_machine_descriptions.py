@@ -18,6 +18,7 @@ from experiments.machines.description import (
     MachineUnit,
 )
 from experiments.machines.discovery import find_machine, list_machines
+from isa.arch import declare_key
 from isa.errors import InputError
 from tests.plugins import installation
 
@@ -42,6 +43,14 @@ class _Plain(MachineParameters):
     clock_hz: int = 1
 
 
+class _OutOfRange(MachineParameters):
+    clock_hz: int = declare_key(0, "Hz", "clock", "clock of all units", 1)
+
+
+class _WrongType(MachineParameters):
+    clock_hz: int = declare_key("fast", "Hz", "clock", "clock of all units", 1)
+
+
 def _count(work: object, parameters: object) -> list[CyclePart]:
     return []
 
@@ -54,6 +63,22 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"name": "My Machine"}, "machine 'My Machine': the name is not lower-case words"),
     "no default": ({"parameters": _Required}, "parameter clock_hz has no default"),
     "no unit of a parameter": ({"parameters": _Plain}, "parameter clock_hz has no unit and mean"),
+    "default out of range": (
+        {"parameters": _OutOfRange, "memories": ()},
+        "default clock_hz=0 should be greater than or equal to 1; correct the default",
+    ),
+    "default of another type": (
+        {"parameters": _WrongType, "memories": ()},
+        "default clock_hz=fast should be a valid integer",
+    ),
+    "no rate of transfers": (
+        {"transfer_memory": "buffer"},
+        "transfer_memory 'buffer' is no memory with a rate; declare one",
+    ),
+    "negative rate": (
+        {"memories": (MachineMemory("memory", rate=-1),)},
+        "memory memory has -1; give a number above 0",
+    ),
     "no clock": ({"clock": "clock"}, "no parameter 'clock' for the clock; did you mean clock_hz?"),
     "no units": ({"units": ()}, "no units; declare at least one MachineUnit"),
     "unit twice": ({"units": (MachineUnit("a", ""), MachineUnit("a", ""))}, "unit 'a' is declared"),

@@ -68,6 +68,15 @@ def test_every_point_of_a_sweep_equals_a_run(
     assert "ignores" not in other.out
 
 
+def test_a_search_names_the_command_for_described_machines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = dla(capsys, "explore", _write(tmp_path))
+    assert found.status == 2
+    assert found.err.endswith("run 'dla sweep' with it, which evaluates all points\n")
+    assert found.err.count("\n") == 1
+
+
 def test_machine_is_an_axis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.py"
     text = EXAMPLE.read_text(encoding="utf-8").replace('"systolic-array"', '"other-array"')
