@@ -170,7 +170,7 @@ def compare(a: Snapshot, b: Snapshot) -> RunComparison:
     first = {layer.name: layer for layer in a.layers}
     second = {layer.name: layer for layer in b.layers}
     texts = {
-        key: (a.conditions.get(key, "unknown"), b.conditions.get(key, "unknown"))
+        key: (a.conditions.get(key, "-"), b.conditions.get(key, "-"))
         for key in (*a.conditions, *b.conditions)
     }
     totals = {

@@ -412,7 +412,9 @@ def _list_sides(found: ManyRuns) -> Iterator[tuple[str, str]]:
 def _list_tables(found: ManyRuns) -> Iterator[tuple[str, str, Iterable[Sequence[str]]]]:
     """Yield first heading, alignment and rows of each table of several runs."""
     conditions = found.collect_rows(lambda side: side.conditions)
-    differing = [(name, *map(str, row)) for name, row in conditions if len(set(row)) > 1]
+    differing = [
+        (name, *(one or "-" for one in row)) for name, row in conditions if len({*row}) > 1
+    ]
     yield "what differs", "fold", differing or [(NO_CONDITION[0], *[""] * len(found.sides))]
     totals = dict(found.collect_rows(lambda side: side.totals))
     ranked = dict.fromkeys((*(name for name in FIGURES if name in totals), *totals))

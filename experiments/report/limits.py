@@ -41,7 +41,7 @@ class Limit:
         """Resource that takes most of the cycles: memory, compute, bank or issue."""
         shares = Counter[str]()
         for part, cycles in self.parts:
-            shares[_BOUNDS.get(part, part)] += cycles
+            shares[part if self._has_own_parts else _BOUNDS[part]] += cycles
         return max(shares, key=lambda one: shares[one], default="")
 
     @property
@@ -54,11 +54,16 @@ class Limit:
             return "takes no cycles"
         shares = [
             f"{cycles / self.cycles:.0%}{'' if number else ' of its cycles'} "
-            f"{_DOES.get(part, part)}"
+            f"{f'are {part!r}' if self._has_own_parts else _DOES[part]}"
             for number, (part, cycles) in enumerate(self.parts)
             if not number or cycles >= LARGE * self.cycles
         ]
         return f"is {self.bound}-bound: it {self._work}; {', '.join(shares)}"
+
+    @property
+    def _has_own_parts(self) -> bool:
+        """Whether the parts are those of a described machine, which reports no bytes."""
+        return self.read_bytes is None
 
     @property
     def _work(self) -> str:

@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 from dla_sim.engine.accounts import CAUSES
-from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets import list_settings
 from experiments.cost.estimate import MICROJOULE
 from experiments.figure import SHARE
@@ -31,7 +30,7 @@ from experiments.report.html import (
     table_place,
 )
 from experiments.report.limits import most_expensive
-from experiments.report.run_charts import PART_NAMES, list_causes, list_parts, run_charts
+from experiments.report.run_charts import list_causes, list_parts, run_charts
 from experiments.report.schema import SEPARATE_PART, UNITS, EndToEnd, Layer, RunReport
 from experiments.report.screen import limit_line, time_line
 from experiments.report.tables import (
@@ -152,6 +151,7 @@ _ADVICE_NOTE = (
     "dla advise, with the arguments of this run, measures many more changes of the machine and the "
     "compiler, and what they cost."
 )
+_DESCRIBED_NOTE = "dla advise, with the arguments of this run, doubles and halves each parameter."
 _HEADINGS = {
     "layer": ("layer", "text"),
     "on": ("on", "text"),
@@ -162,9 +162,8 @@ _HEADINGS = {
         for figure in LAYER_FIGURES
     },
     "energy_pj": ("energy, estimated", "µJ"),
-    **{part: (PART_NAMES[part], "cycles") for part in PARTS},
 }
-"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS``.
+"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS`` without the parts of cycles.
 
 ``text`` is no unit; ``share`` is from 0 to 1.
 """
@@ -222,7 +221,8 @@ def _advice(report: RunReport) -> Html:
     if report.advice:
         changes = [(f"{change.saves:.1%}", change.command) for change in report.advice]
         parts.append(table(("fewer cycles", "command"), changes, (0,)))
-    return join_parts(*parts, paragraph(_ADVICE_NOTE))
+    note = _ADVICE_NOTE if report.machine is None else _DESCRIBED_NOTE
+    return join_parts(*parts, paragraph(note))
 
 
 def _place(chart: Chart) -> Html:
@@ -276,8 +276,9 @@ def _columns(report: RunReport) -> Iterator[_Column]:
     The columns are the values of layers, shares, waits of the units, and ONNX nodes.
     """
     rows = layer_rows(report)
+    parts = list_parts(report)
     for name in list_layer_columns(report):
-        heading, unit = _HEADINGS.get(name, (name, "cycles"))
+        heading, unit = (parts[name][0], "cycles") if name in parts else _HEADINGS[name]
         cells = [row[name] for row in rows]
         if unit == "µJ":
             cells = [None if cell is None else cell / MICROJOULE for cell in cells]
@@ -285,7 +286,7 @@ def _columns(report: RunReport) -> Iterator[_Column]:
         if name == "cycles":
             whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
             yield "share of the run", "share", [_share(row["cycles"], whole) for row in rows]
-    for part, (heading, _) in list_parts(report).items():
+    for part, (heading, _) in parts.items():
         yield f"{heading}, share", "share", [_share(row[part], row["cycles"]) for row in rows]
     layers = [one if isinstance(one, Layer) else None for one in list_in_order(report)]
     for unit, cause in product(UNITS, CAUSES):

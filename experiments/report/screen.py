@@ -10,11 +10,11 @@ from experiments.cost.estimate import cost_lines
 from experiments.report.limits import LARGE, MOST_LAYERS, layer_limit, whole
 from experiments.report.schema import HostLayer, Layer, RunReport
 from experiments.report.tables import (
-    HEADINGS,
     end_to_end_line,
     facts_table,
     list_in_order,
     machine_line,
+    name_part,
     total_lines,
 )
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
@@ -148,11 +148,7 @@ def _cycles_of(one: Layer | HostLayer) -> int:
 def _part_of(layer: Layer) -> str:
     """Return the largest part of a layer's cycles, with its share."""
     parts = layer_limit(layer).parts
-    return (
-        f"{HEADINGS.get(parts[0][0], parts[0][0])} {parts[0][1] / layer.cycles:.0%}"
-        if parts
-        else ""
-    )
+    return f"{name_part(parts[0][0], layer)} {parts[0][1] / layer.cycles:.0%}" if parts else ""
 
 
 def _end_of(name: str, most: int = LONGEST_NAME) -> str:

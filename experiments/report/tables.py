@@ -531,6 +531,14 @@ def _accuracy_line(report: RunReport) -> str:
     return f"{text} of {accuracy.images} images; {agreement}"
 
 
+def name_part(part: str, layer: Layer) -> str:
+    """Return the heading of a part of a layer's cycles; the layer of a described machine names it.
+
+    A described machine reports no DRAM traffic.
+    """
+    return part if layer.dram_read_bytes is None else HEADINGS[part]
+
+
 def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
     """Return each layer's cycles by part and a row of totals; None if the report has no breakdown.
 
@@ -548,7 +556,7 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
         ("layer", "fold"),
         ("cycles", "right"),
         *(
-            (HEADINGS.get(part, part), "right", rank)
+            (name_part(part, layers[0]), "right", rank)
             for rank, part in enumerate(ranked, 1)
             if part in shown
         ),
