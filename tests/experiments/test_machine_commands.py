@@ -65,6 +65,19 @@ def test_screen_and_tables_name_machine_and_check(capsys: pytest.CaptureFixture[
     assert json.loads(shown.out)["machine"]["kind"] == "closed form"
 
 
+def test_parts_of_cycles_keep_the_names_of_the_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """VTA has a unit 'store'; our machine has a wait with this name."""
+    place = tmp_path / "vta.json"
+    found = dla(capsys, "run", "digits-cnn", "--machine", "vta", "--json", place, "--html")
+    tables = dla(capsys, "report", place, "--tables")
+    page = (tmp_path / "vta-report" / "vta.html").read_text(encoding="utf-8")
+    assert "wait store" not in found.out + tables.out
+    assert "wait: store" not in page
+    assert "of its cycles are 'compute'" in " ".join(found.out.split())
+
+
 def test_settings_change_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wide = _run(tmp_path, capsys)["totals"]["cycles"]
     narrow = _run(tmp_path, capsys, "--set", "rows=4", "--set", "clock_hz=50MHz")
