@@ -15,21 +15,25 @@ from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.graph import Graph, Node, Quantization, Value
+from experiments.machines.description import LayerWork
 from experiments.machines.max78000_arithmetic import (
     Integers,
     add_bias,
     combine,
+    compute_nodes,
     convolve,
     insert_zeros,
     pool_average,
     pool_maximum,
     shift_sums,
 )
-from experiments.machines.max78000_passes import PassWork, count_cycles
+from experiments.machines.max78000_passes import PassWork, count_cycles, count_kernels
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
 """Results of our definition and of the vendor's function."""
@@ -45,8 +49,14 @@ class VendorSimulator:
         self.layers = import_module("izer.simulate")
         self.latency = import_module("izer.latency")
         self.codes = import_module("izer.op")
+        self.kernels = import_module("izer.kernels")
         state = import_module("izer.state")
         state.output_layer = [False]
+        state.bypass = [False]
+        state.calcx4 = [False]
+        state.first_layer_used = 0
+        state.block_mode = True
+        state.display_progress = False
         self.random = np.random.default_rng(seed)
 
     def _draw(self, shape: tuple[int, ...], bits: int = 8) -> Integers:
@@ -107,6 +117,108 @@ class VendorSimulator:
             **(stride if kind == "convtranspose2d" else {"stride": many(1)}),
         )
         return ours, np.asarray(theirs).reshape(ours.shape)
+
+    def _compute(self, kind: str) -> Pair:
+        """Return the results of a convolution of a network, with weights of the bits in its name.
+
+        The vendor's compiler adds ``8 - bits`` to the output shift of the file, from -15 to 15
+        together.
+        """
+        bits = int(kind.split("-", maxsplit=1)[0])
+        taps = self._pick(1, 3)
+        padding = self._pick(0, 1) if taps > 1 else 0
+        shape = self._shape(2, 3)
+        outputs = self._pick(1, 4, 13)
+        values = self._draw(shape)
+        weights = self._draw((outputs, shape[0], taps, taps), bits)
+        bias = self._draw((outputs,))
+        shift = self._pick(*range(-7, 8)) if self.random.random() < 0.8 else self._pick(-15, 15)
+        activation = self._pick(0, self.codes.ACT_RELU)
+        theirs, size = self.layers.conv2d_layer(
+            0,
+            list(shape),
+            [taps, taps],
+            shift,
+            outputs,
+            [padding, padding],
+            [1, 1],
+            [1, 1],
+            activation=activation or None,
+            kernel=weights,
+            bias=bias,
+            data=values,
+        )
+        exponents = {"x": -7, "weights": 1 - bits, "bias": -6 - bits}
+        arrays = {"weights": weights.astype(np.int8), "bias": (bias << 7).astype(np.int32)}
+        result = (1, outputs, *size[1:])
+        named = {"x": (1, *shape), "weights": weights.shape, "bias": bias.shape, "y": result}
+        tensors = {
+            name: Value(
+                name,
+                sides,
+                str(arrays[name].dtype) if name in arrays else "int8",
+                Quantization(
+                    np.exp2(np.float32(exponents.get(name, 1 - bits - shift))),
+                    np.zeros((), np.int32),
+                ),
+                arrays.get(name),
+            )
+            for name, sides in named.items()
+        }
+        attributes = {"pads": (padding,) * 4, "dilations": (1, 1)}
+        node = Node(
+            "layer",
+            "Conv",
+            ("x", "weights", "bias"),
+            ("y",),
+            attributes | ({"activation": "Relu"} if activation else {}),
+            integer=True,
+        )
+        graph = Graph("layer", ("x",), ("y",), tensors, (node,))
+        ours = compute_nodes(graph, graph.nodes, {"x": values[np.newaxis]})["y"][0]
+        return ours, np.asarray(theirs).reshape(ours.shape)
+
+    def _count_kernels(self, kind: str) -> Pair:
+        """Return the kernels of 9 bytes that a processor stores."""
+        bits = self._pick(1, 2, 4, 8)
+        taps = self._pick(1, 3)
+        side = self._pick(0, 0, 1, 2, 3)
+        taps = 1 if side else taps
+        channels = self._pick(1, 3, 17, 64, 128, 192)
+        outputs = self._pick(1, 4, 13, 64)
+        passes = -(-channels // 64)
+        used = channels // passes
+        layer = LayerWork(
+            "layer",
+            ("Flatten", "MatMul") if side else ("Conv",),
+            (),
+            ((channels, side or 8, side or 8),),
+            (outputs,) if side else (outputs, 8, 8),
+            (taps, taps),
+            padding=(taps // 2,) * 4,
+            weight_bits=bits,
+        )
+        passes *= side**2 or 1
+        _, kernels, *_ = self.kernels.load(
+            True,
+            MagicMock(),
+            1,
+            [self.codes.CONV2D],
+            [self._draw((outputs * passes * used, taps, taps), bits)],
+            [[taps, taps]],
+            [bits],
+            [(1 << used) - 1],
+            [(1 << outputs) - 1],
+            [channels],
+            [outputs],
+            [1],
+            [outputs],
+            [passes],
+            [used],
+            [1],
+            [side > 1],
+        )
+        return np.array(count_kernels(layer)), np.array(kernels[0])
 
     def _pool(self, kind: str) -> Pair:
         sides = self._pick(1, 2)
@@ -187,6 +299,8 @@ class VendorSimulator:
             **dict.fromkeys(("conv2d", "conv1d", "convtranspose2d"), self._convolve),
             **dict.fromkeys(("average", "maximum"), self._pool),
             **dict.fromkeys(("Add", "Sub", "Or", "Xor"), self._combine),
+            **dict.fromkeys([f"{bits}-bit network" for bits in (1, 2, 4, 8)], self._compute),
+            "kernels": self._count_kernels,
             "cycles": self._count,
         }
         found = {}

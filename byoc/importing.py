@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,11 +110,15 @@ class ConvertedModel(NamedTuple):
 
 
 class NamedSamples(NamedTuple):
-    """Calibration samples, their source as text for reports, and the method of quantisation."""
+    """Calibration samples, their source as text for reports, and the method of quantisation.
+
+    ``weight_bits`` has the bits of weights by pattern of node names.
+    """
 
     samples: Iterable[Feeds] | None
     origin: str = ""
     method: Quantisation = "minmax"
+    weight_bits: Mapping[str, int] = MappingProxyType({})
 
 
 def import_model(
@@ -162,6 +167,11 @@ def import_model(
     # Non-finite numbers are rejected where they are used; a warning would only repeat the message.
     with _advice(handed[0]), np.errstate(all="ignore"):
         named = calibration if isinstance(calibration, NamedSamples) else NamedSamples(calibration)
+        if named.weight_bits and named.method != "power-of-two":
+            raise InputError(
+                f"{name}: --weight-bits is for --quantise power-of-two, not for {named.method}; "
+                "give both"
+            )
         sampling = _Sampling(*named, seed, state, initial)
         return _import_only(handed, name, shapes, sampling, progress, converted)
 
@@ -242,6 +252,7 @@ class _Sampling(NamedTuple):
     calibration: Iterable[Feeds] | None
     origin: str
     method: Quantisation
+    weight_bits: Mapping[str, int]
     seed: int
     state: Pairs
     initial: Feeds
@@ -256,7 +267,7 @@ def _import_only(
     converted: ConvertedModel | None,
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
-    calibration, origin, method, seed, given_state, initial = sampling
+    calibration, origin, method, weight_bits, seed, given_state, initial = sampling
     file = handed.pop()
     widened = widen(file)
     check_operators(widened)
@@ -301,7 +312,7 @@ def _import_only(
     handed.append(prepared)
     del source, prepared
     search = QuantisationSearch(handed, ranges, samples, exact, on_file.weights > 0, progress)
-    made = search.run(method)
+    made = search.run(method, weight_bits)
     if samples.count:
         progress(f"comparing {name} in int8 and in float")
         drawn = replace(drawn, trials=made.trials, lossy=made.noise or {})

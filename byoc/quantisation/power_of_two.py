@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from onnx import NodeProto
 
 from byoc.operators.onnx_view import ADD, CONCAT, SUBTRACT
 from byoc.quantisation.quantize import BIAS, BoundaryWriter, Scale, Scaling, TensorParameters
+from isa.errors import InputError
 from isa.numerics import steps
 from isa.numerics.requantising import INT8_HIGH
 
@@ -18,18 +21,33 @@ _JOINED = frozenset({ADD, SUBTRACT, CONCAT})
 """Operators whose operands and results share a scale."""
 BIAS_STEP = 128
 """Step of a bias, in products of an activation and a weight of 1."""
+NO_BITS: Mapping[str, int] = MappingProxyType({})
+WIDTHS = 1, 2, 4, 8
+"""Bits that a weight can have."""
+_FINER = 4
+"""Number of halvings of the largest weight scale that the writer tries for narrow weights."""
 
 
 class PowerOfTwoWriter(BoundaryWriter):
     """Writer of a quantised model whose scales are powers of two, one for each tensor.
 
     Zero points are 0, so Relu and Clip stay. Operands and results of sums and concatenations share
-    a scale. Biases are int8 multiples of :data:`BIAS_STEP` products.
+    a scale. Biases are int8 multiples of :data:`BIAS_STEP` products. ``weight_bits`` has the bits
+    of the weights by pattern of node names; the last pattern that matches a node counts.
     """
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, weight_bits: Mapping[str, int] = NO_BITS) -> None:
         super().__init__(*given)
         plan = self._plan
+        bits = _assign_bits(
+            {
+                node.name: node.input[position]
+                for node in self._given.graph.node
+                for position in range(2)
+                if plan.scalings.get((node.name, position), Scaling(symmetric=False)).symmetric
+            },
+            weight_bits,
+        )
         self._tensors |= {
             name: _round_up(high)
             for name, high in self._join_highs().items()
@@ -38,7 +56,7 @@ class PowerOfTwoWriter(BoundaryWriter):
         plan.absorbed.clear()
         plan.scalings = dict.fromkeys(plan.scalings, Scaling())
         self._weights = {
-            (name, Scaling()): _round_up(float(np.abs(plan.constants[name]).max(initial=0)))
+            (name, Scaling()): _fit_scale(plan.constants[name], bits.get(name, 8))
             for name, _ in self._weights
         }
 
@@ -70,6 +88,41 @@ class PowerOfTwoWriter(BoundaryWriter):
     def _round_bias(self, bias: NDArray[np.float32], scale: Scale) -> NDArray[np.int32]:
         rounded = steps(bias.astype(np.float64), BIAS_STEP * scale.astype(np.float64), 0, np.int8)
         return rounded.astype(np.int32) * BIAS_STEP
+
+
+def _assign_bits(weights: Mapping[str, str], patterns: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the bits of each constant; ``weights`` has the constants by name of the node.
+
+    Raises InputError for a pattern without a node, and for a width that is not supported.
+    """
+    found: dict[str, int] = {}
+    for pattern, bits in patterns.items():
+        names = [name for name in weights if fnmatchcase(name, pattern)]
+        if bits not in WIDTHS:
+            raise InputError(f"--weight-bits {pattern}={bits}: choose 1, 2, 4 or 8 bits")
+        if not names:
+            raise InputError(
+                f"--weight-bits {pattern}={bits}: no product with constant weights has this name; "
+                f"their names are {', '.join(weights)}"
+            )
+        found |= dict.fromkeys((weights[name] for name in names), bits)
+    return found
+
+
+def _fit_scale(weights: NDArray[np.float32], bits: int) -> TensorParameters:
+    """Return the scale of weights: with less than 8 bits, that of the least squared error."""
+    found = _round_up(float(np.abs(weights).max(initial=0)))
+    half = 1 << bits - 1
+
+    def measure_error(scale: NDArray[np.float32]) -> float:
+        rounded = np.clip(np.rint(weights / scale), -half, half - 1)
+        return float(np.square(rounded * scale - weights).sum())
+
+    if bits < WIDTHS[-1]:
+        coarsest = found.scale * (1 << WIDTHS[-1] - bits)
+        found.scale = min((coarsest / 2**step for step in range(_FINER)), key=measure_error)
+        found.bits = bits
+    return found
 
 
 def _round_up(high: float) -> TensorParameters:

@@ -242,11 +242,12 @@ class _Plan:
 
 @dataclass(eq=False)
 class TensorParameters:
-    """Scale and zero point of a tensor, and their names once they are written."""
+    """Scale and zero point of a tensor, their names once they are written, and bits of a number."""
 
     scale: Scale
     zero_point: NDArray[np.int8]
     names: tuple[str, str] | None = None
+    bits: int = 8
 
 
 class BoundaryWriter:
@@ -362,7 +363,8 @@ class BoundaryWriter:
                 broadcast_along(part, array, scaling.axis)
                 for part in (parameters.scale, parameters.zero_point)
             )
-            integers = steps(array, scale, zero_point, np.int8)
+            half = 1 << parameters.bits - 1
+            integers = np.clip(steps(array, scale, zero_point, np.int8), -half, half - 1)
             inputs = [
                 self._tensor(f"{name}_quantized", integers),
                 *self._write_parameters(parameters, name),

@@ -81,11 +81,12 @@ class QuantisationSearch:
         self._progress = progress
         self._trials: list[QuantisationTrial] = []
 
-    def run(self, method: str) -> Found:
+    def run(self, method: str, weight_bits: Mapping[str, int]) -> Found:
         """Return the model quantised by ``method``; ``auto`` compares those with free scales."""
         # Without a reference, so that the quantiser can free the model.
         if method == "power-of-two":
-            return Found(self._write(self._handed, self._ranges, PowerOfTwoWriter))
+            writer = partial(PowerOfTwoWriter, weight_bits=weight_bits)
+            return Found(self._write(self._handed, self._ranges, writer))
         if method == "minmax" or not self._feeds:
             return Found(self._write(self._handed, self._ranges))
         self._model = self._handed.pop()

@@ -76,7 +76,7 @@ class LayerWork:
         groups: groups of the convolution.
         macs: multiply-accumulates, including those on padding.
         weight_bytes: bytes of weights in the graph, without biases.
-        weight_bits: bits of a weight.
+        weight_bits: bits of a weight: 1, 2, 4, 8 or more, the fewest that hold all weights.
         pool: pooling in the layer, or None.
     """
 

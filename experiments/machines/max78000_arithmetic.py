@@ -20,6 +20,8 @@ from isa.errors import InputError
 Integers = NDArray[np.int64]
 FRACTION_BITS = 7
 """Bits behind the binary point of activations, weights and biases."""
+LARGEST_SHIFT = 15
+"""Largest number of bits that the hardware shifts a sum to the left or to the right."""
 
 
 def saturate(values: Integers) -> Integers:
@@ -155,6 +157,11 @@ def _compute_product(graph: Graph, node: Node, operands: Sequence[Integers]) -> 
     names = (*node.inputs[:2], node.outputs[0])
     source, factor, result = (_scale(graph.values[name], node) for name in names)
     shift = FRACTION_BITS + int(np.log2(source * factor / result))
+    if abs(shift) > LARGEST_SHIFT:
+        raise InputError(
+            f"{node.name}: the scales {source:g}, {factor:g} and {result:g} need an output shift "
+            f"of {shift}; the hardware has -{LARGEST_SHIFT} to {LARGEST_SHIFT}"
+        )
     if node.op_type == "MatMul":
         sums = weights.T @ values[0]
     else:

@@ -135,13 +135,25 @@ def plan_layer(layer: LayerWork) -> PassWork:
 
 
 def count_kernels(layer: LayerWork) -> int:
-    """Return the kernels of 9 bytes that each processor of the layer stores."""
+    """Return the kernels of 9 bytes that each processor of the layer stores.
+
+    A byte holds weights of several output channels. The vendor's compiler reserves at least
+    ``reserved`` bits (``izer/kernels.py``).
+    """
     if layer.op_types[-1] not in ("Conv", "DepthToSpace", "MatMul"):
         return 0
     work = plan_layer(layer)
-    taps = prod(work.pooled if layer.op_types[-1] == "MatMul" else work.kernel)
-    bits = work.outputs * work.passes * taps * layer.weight_bits
-    return -(-bits // (8 * KERNEL_BYTES))
+    shared = max(8 // layer.weight_bits, 1)
+    if layer.op_types[-1] == "MatMul" and prod(work.pooled) > 1:
+        taps = 1
+        kernels = work.outputs * prod(work.pooled) * work.passes
+        stored = -(-kernels // shared)
+    else:
+        taps = prod(work.kernel)
+        kernels = work.outputs * work.passes
+        stored = -(-work.outputs // shared) * work.passes * taps
+    reserved = (kernels * layer.weight_bits + kernels % shared * (shared - 1)) * taps
+    return max(-(-reserved // (8 * KERNEL_BYTES)), -(-stored // KERNEL_BYTES))
 
 
 def place_weights(layers: Sequence[LayerWork], capacity: int) -> dict[str, str]:

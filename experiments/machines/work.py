@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators.registry import load_installed_families
@@ -25,8 +27,13 @@ def describe_work(graph: Graph, nodes: Sequence[Node]) -> LayerWork:
     ]
     window = next((node for node in nodes if node.macs and "kernel" in node.attributes), None)
     pool = next((node for node in nodes if _is_pool(node)), None)
-    weights = [graph.values[name] for node in nodes if node.macs for name in node.inputs[1:2]]
-    constant = [value for value in weights if value.constant is not None]
+    weights = [
+        constant
+        for node in nodes
+        if node.macs
+        for name in node.inputs[1:2]
+        if (constant := graph.values[name].constant) is not None
+    ]
     work = LayerWork(
         name=nodes[0].name,
         op_types=tuple(node.op_type for node in nodes),
@@ -34,8 +41,8 @@ def describe_work(graph: Graph, nodes: Sequence[Node]) -> LayerWork:
         inputs=tuple(_shape(graph, name) for name in read),
         output=_shape(graph, nodes[-1].outputs[0]),
         macs=sum(node.macs for node in nodes),
-        weight_bytes=sum(value.elements * np.dtype(value.dtype).itemsize for value in constant),
-        weight_bits=8 * max((np.dtype(value.dtype).itemsize for value in constant), default=1),
+        weight_bytes=sum(constant.nbytes for constant in weights),
+        weight_bits=max(map(_count_bits, weights), default=8),
         pool=None if pool is None else _describe_pool(graph, pool),
     )
     if window is None:
@@ -53,6 +60,15 @@ def describe_work(graph: Graph, nodes: Sequence[Node]) -> LayerWork:
             "groups": int(window.attributes.get("group", 1)),
         }
     )
+
+
+def _count_bits(weights: NDArray[Any]) -> int:
+    """Return the fewest bits, a power of two, whose two's complement holds all weights."""
+    if not np.issubdtype(weights.dtype, np.integer):
+        return 8 * weights.dtype.itemsize
+    ends = (int(weights.min(initial=0)), int(weights.max(initial=0)))
+    bits = 1 + max((~end if end < 0 else end).bit_length() for end in ends)
+    return 1 << (bits - 1).bit_length()
 
 
 def _shape(graph: Graph, name: str) -> Shape:

@@ -82,6 +82,20 @@ def parse_state(texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
+def parse_weight_bits(texts: Iterable[str]) -> dict[str, int]:
+    """Return bits by pattern of node names from texts such as ``conv*=4`` or ``4``.
+
+    Raise InputError for other texts.
+    """
+    pairs = {}
+    for text in texts:
+        pattern, _, bits = text.rpartition("=")
+        if not bits.isdecimal():
+            raise InputError(f"--weight-bits {text}: write it as 4 or as NAME=4")
+        pairs[pattern or "*"] = int(bits)
+    return pairs
+
+
 def _setting_texts(settings: Settings) -> list[str]:
     if isinstance(settings, Mapping):
         return [f"{key}={'none' if value is None else value}" for key, value in settings.items()]
@@ -109,9 +123,10 @@ class Given(NetworkChoice):
     ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``state`` names outputs by
     the input whose next value they are, ``cpu`` keeps nodes on the CPU (:func:`keep_on_cpu`).
     ``calibration`` are the samples that quantise a float model: a .npz file, arrays with samples
-    along the first axis, or samples one by one; ``quantise`` is the method. ``seed`` is the seed of
-    all random numbers. ``cache`` allows import to keep the package of a file in the user's cache
-    folder for later runs; no figure depends on it.
+    along the first axis, or samples one by one; ``quantise`` is the method. ``weight_bits`` has the
+    bits of weights by pattern of node names. ``seed`` is the seed of all random numbers. ``cache``
+    allows import to keep the package of a file in the user's cache folder for later runs; no figure
+    depends on it.
     """
 
     calibration: Samples | None = field(
@@ -134,6 +149,20 @@ class Given(NetworkChoice):
             "Default: minmax.",
             get_args(Quantisation),
             table=Quantisation,
+            settled="is quantised already",
+        ),
+    )
+    weight_bits: Mapping[str, int] | None = field(
+        default=None,
+        metadata=_network(
+            "--weight-bits",
+            "Quantise weights to 1, 2, 4 or 8 bits with --quantise power-of-two: those of all "
+            "nodes, or of those whose name matches a pattern. Repeatable; the last match counts.",
+            list[str],
+            metavar="[PATTERN=]BITS",
+            parse=parse_weight_bits,
+            texts=lambda weight_bits: [f"{name}={bits}" for name, bits in weight_bits.items()],
+            table=dict[str, int],
             settled="is quantised already",
         ),
     )

@@ -80,7 +80,8 @@ def run_requested(wanted: RunRequest) -> Result:
     - ``fixed``: numbers for inputs that become constants; ``state``: outputs by state input.
     - ``cpu``: nodes that stay on the CPU (:func:`keep_on_cpu`).
     - ``calibration``: samples that quantise a float model, in a .npz file, in arrays or one by one.
-    - ``quantise``: method of quantising a float model, such as ``"auto"``.
+    - ``quantise``: method of quantising a float model, such as ``"auto"``; ``weight_bits``: bits of
+      weights by pattern of node names, for ``"power-of-two"``.
     - ``accuracy``: .npz file with held-out samples and their ``labels``.
     - ``cost``: name or file of a cost table, for an estimate of energy and area.
     - ``timeline``: file to write in the format of Perfetto (``.pftrace``).

@@ -222,7 +222,9 @@ def _build(
         name,
         shapes=shapes,
         state=given.state or {},
-        calibration=NamedSamples(samples, origin, given.quantise or "minmax"),
+        calibration=NamedSamples(
+            samples, origin, given.quantise or "minmax", given.weight_bits or {}
+        ),
         seed=given.seed,
         progress=progress,
     )

@@ -28,6 +28,7 @@ from experiments.machines.max78000_figures import ASSERTED, NETWORKS
 from experiments.machines.max78000_passes import (
     PassWork,
     count_cycles,
+    count_kernels,
     place_weights,
     plan_layer,
 )
@@ -213,6 +214,27 @@ def test_four_bit_weights_take_half_of_the_memory() -> None:
     assert not _reasons(replace(layer, weight_bits=4))
 
 
+VENDOR_KERNELS = (
+    ((64, 4, 4), (64, 4, 4), 3, (64, 32, 16, 8)),
+    ((128, 8, 8), (13, 8, 8), 3, (26, 14, 8, 5)),
+    ((17, 8, 8), (13, 8, 8), 1, (2, 1, 1, 1)),
+    ((3, 3, 3), (64,), 0, (64, 32, 16, 8)),
+    ((192, 3, 3), (13,), 0, (39, 20, 10, 6)),
+)
+"""Input, output and kernel of a layer, and the kernels that the vendor's compiler stores with 8, 4,
+2 and 1 bits."""
+
+
+@pytest.mark.parametrize(("source", "result", "taps", "kernels"), VENDOR_KERNELS)
+def test_kernels_of_narrow_weights_are_the_vendors(
+    source: tuple[int, ...], result: tuple[int, ...], taps: int, kernels: tuple[int, ...]
+) -> None:
+    kinds = ("Conv",) if taps else ("Flatten", "MatMul")
+    layer = LayerWork("c", kinds, (), (source,), result, (taps or 1,) * 2)
+    found = [count_kernels(replace(layer, weight_bits=bits)) for bits in (8, 4, 2, 1)]
+    assert tuple(found) == kernels
+
+
 def test_weights_of_all_layers_share_the_processors() -> None:
     wide = replace(CONVOLUTION, inputs=((64, 8, 8),), output=(300, 8, 8))
     layers = [replace(wide, name=f"layer {index}") for index in range(3)]
@@ -379,6 +401,12 @@ def test_a_network_with_powers_of_two_computes_layer_after_layer() -> None:
 def test_a_bias_that_the_hardware_cannot_store_is_refused() -> None:
     graph = _network(np.random.default_rng(5), bias=100)
     with pytest.raises(InputError, match="c: a bias is not an int8 times 128"):
+        compute_nodes(graph, graph.nodes, {"x": np.zeros((1, 2, 4, 4), np.int8)})
+
+
+def test_a_shift_that_the_hardware_does_not_have_is_refused() -> None:
+    graph = _network(np.random.default_rng(5), exponent=-30)
+    with pytest.raises(InputError, match=r"c: the scales .* need an output shift of -25"):
         compute_nodes(graph, graph.nodes, {"x": np.zeros((1, 2, 4, 4), np.int8)})
 
 

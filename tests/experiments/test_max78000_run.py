@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 import dla
 from byoc.options import DEFAULTS
@@ -25,8 +26,10 @@ from experiments.machines.max78000_arithmetic import (
     shift_sums,
 )
 from experiments.machines.max78000_figures import NETWORKS, chain_layers, predict_time
+from experiments.machines.max78000_passes import count_kernels
 from experiments.models.builder import NetworkBuilder
 from experiments.running.network import load_network
+from isa.errors import InputError
 from tests.byoc.small_models import ModelBuilder
 
 if TYPE_CHECKING:
@@ -111,6 +114,83 @@ def test_a_network_with_powers_of_two_runs_with_the_machines_arithmetic() -> Non
     (found,) = result.outputs.values()
     assert found.reshape(-1).tolist() == expected.tolist()
     assert result.report.check.oracle.startswith("values: the machine's own arithmetic")
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+def test_packed_weights_of_a_file_are_stored_packed(bits: int) -> None:
+    """ONNX's int4 and int2 give the values of the same numbers in int8, in fewer kernels."""
+    random = np.random.default_rng(bits)
+    half = 1 << bits - 1
+    weights = random.integers(-half, half, (8, 2, 3, 3))
+    image = random.uniform(-1.2, 1.2, (1, 2, 4, 4)).astype(np.float32)
+    found = []
+    for dtype in ("int8", f"int{bits}"):
+        build = ModelBuilder(opset=25)
+        value = build.dequantize(
+            build.quantize(build.input("x", (1, 2, 4, 4)), 2.0**-7, 0), 2.0**-7, 0
+        )
+        stored = build.constant(weights, "int8", "stored")
+        if dtype != "int8":
+            kind = {4: TensorProto.INT4, 2: TensorProto.INT2}[bits]
+            build.initializers[-1] = helper.make_tensor(
+                stored, kind, weights.shape, weights.ravel()
+            )
+        scale = build.constant(2.0 ** (1 - bits), "float32")
+        kernel = build.node("DequantizeLinear", stored, scale)
+        value = build.node("Conv", value, kernel, pads=[1] * 4)
+        build.output(build.dequantize(build.quantize(value, 2.0**-4, 0), 2.0**-4, 0))
+        result = dla.run(build.model(), machine="max78000", inputs=image)
+        assert result.report.check.oracle.startswith("values: the machine's own arithmetic")
+        found.append([output.tolist() for output in result.outputs.values()])
+        (layer,) = [
+            one.work for one in evaluate(build.model()).layers if one.work and one.work.weight_bytes
+        ]
+        assert layer.weight_bits == bits
+        assert count_kernels(layer) == bits
+    assert found[0] == found[1]
+
+
+def test_weight_bits_make_a_network_fit_and_limit_its_weights() -> None:
+    rows = [(300, 3, 1, 1), (64, 3, 1, 1), (300, 3, 1, 1), (10, 0, 0, 1)]
+    model = build_model("wide", chain_layers((64, 4, 4), rows))
+    given = {"quantise": "power-of-two", "machine": "max78000"}
+    narrow = dla.run(model, weight_bits={"*": 4, "layer 1": 2}, **given)
+    on_cpu = [
+        {row.node for row in result.report.placement if row.reason and "kernels" in row.reason}
+        for result in (dla.run(model, **given), narrow)
+    ]
+    assert on_cpu == [{"layer 1"}, set()]
+    values = narrow.package.graph.values
+    for node in narrow.package.graph.nodes:
+        if node.op_type in ("Conv", "MatMul"):
+            constant = values[node.inputs[1]].constant
+            assert constant is not None
+            half = 2 if node.name == "layer 1" else 8
+            assert constant.min() >= -half
+            assert constant.max() < half
+            assert constant.max() - constant.min() > half
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"weight_bits": {"*": 4}},
+            "weight_bits is for quantise='power-of-two', not for minmax",
+        ),
+        (
+            {"weight_bits": {"conv9": 4}, "quantise": "power-of-two"},
+            "weight_bits=.*: no product with constant weights has this name; their names are conv",
+        ),
+        (
+            {"weight_bits": {"*": 3}, "quantise": "power-of-two"},
+            "weight_bits={.*3}: choose 1, 2, 4 or 8 bits",
+        ),
+    ],
+)
+def test_weight_bits_that_do_not_apply_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dla.run(build_residual(), machine="max78000", **given)
 
 
 def build_residual() -> ModelProto:

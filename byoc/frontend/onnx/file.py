@@ -57,11 +57,16 @@ _BITS = {
     **dict.fromkeys(("UINT16", "INT16", "FLOAT16", "BFLOAT16"), 16),
     **dict.fromkeys(("INT64", "UINT64", "DOUBLE", "COMPLEX64"), 64),
     **dict.fromkeys(("UINT4", "INT4", "FLOAT4E2M1"), 4),
+    **dict.fromkeys(("UINT2", "INT2"), 2),
     "COMPLEX128": 128,
 }
 """Bits of an element in ``raw_data``, by type name; strings have none."""
 _LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-_PACKED = {"COMPLEX64": 2, "COMPLEX128": 2, "UINT4": 0.5, "INT4": 0.5, "FLOAT4E2M1": 0.5}
+_PACKED = {
+    **dict.fromkeys(("COMPLEX64", "COMPLEX128"), 2),
+    **dict.fromkeys(("UINT4", "INT4", "FLOAT4E2M1"), 0.5),
+    **dict.fromkeys(("UINT2", "INT2"), 0.25),
+}
 """Entries of a list that one element takes, for types with other than one."""
 _RUNTIME_OPERATORS = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1 << 30}
 """Operators that ONNX Runtime adds to ONNX's domain, and the opset with which ONNX has them too."""

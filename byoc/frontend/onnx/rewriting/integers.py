@@ -29,6 +29,10 @@ from isa.numerics import steps
 
 _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
+_UNPACKED: Mapping[int, type[np.integer[Any]]] = {
+    **dict.fromkeys((TensorProto.INT4, TensorProto.INT2), np.int8),
+    **dict.fromkeys((TensorProto.UINT4, TensorProto.UINT2), np.uint8),
+}
 _COPIERS = frozenset(form.onnx for form in FORMS if form.carried == "reals")
 _SELECTORS = ("Gather", "GatherElements", "GatherND")
 _CHOOSERS = (*_SELECTORS, "TopK")
@@ -103,6 +107,25 @@ def dequantise_constants(graph: GraphView, node: NodeProto) -> list[NodeProto] |
     if movers:
         return _copy_movers(graph, movers[::-1], real, node.output[0])
     return [helper.make_node("Identity", [real], node.output, node.name)]
+
+
+@write_operators(DEQUANTIZE)
+def unpack_integers(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
+    """Store dequantised constants of 2 or 4 bits in 8 bits; constants with blocks stay.
+
+    ONNX Runtime keeps a product with such a constant in float. Exact.
+    """
+    wide = _UNPACKED.get(graph.types.get(node.input[0], 0))
+    if wide is None or node.input[0] not in graph.constants or attributes(node).get("block_size"):
+        return None
+    made = copy_node(node)
+    for position in range(0, len(node.input), 2):  # the integers and their zero point
+        name = node.input[position]
+        if name:
+            made.input[position] = graph.constant(
+                f"{name}_unpacked", graph.constants[name].astype(wide)
+            )
+    return [made]
 
 
 def _spread(

@@ -41,6 +41,7 @@ from byoc.frontend.onnx.rewriting.integers import (
     match_types,
     move_casts,
     move_integers,
+    unpack_integers,
     write_out_functions,
 )
 from byoc.frontend.onnx.rewriting.law import Law, OperatorPass, Pass
@@ -183,6 +184,7 @@ ORDER: tuple[PassStage, ...] = (
     PassStage(
         fold_constants, "all", "needs shapes; most later passes look for constants", rounds=True
     ),
+    PassStage(unpack_integers, "quantised", "integer operators have 8-bit weights"),
     PassStage(
         dequantise_constants, "float", "later passes expect float constants in float computations"
     ),
