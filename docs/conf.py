@@ -90,7 +90,7 @@ GALLERY = (
         "The same network with a scratchpad of 2 KiB, compared with the run above.",
         (
             "run digits-cnn --set sram_bytes=2KiB --json small.json",
-            "report --compare small.json run.json -o small-against-run",
+            "report small.json run.json -o small-against-run",
         ),
         "layer-cycles.png",
     ),

@@ -1,9 +1,8 @@
-"""Public names of a package: imported on first use, or kept for one version after a rename."""
+"""Public names of a package, imported on first use."""
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -33,26 +32,3 @@ def lazily(
         return found
 
     return get, lambda: sorted(homes)
-
-
-def make_getattr(module: str, renamed: Mapping[str, Any]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``module`` that finds objects by their old names.
-
-    Args:
-        module: name of the module.
-        renamed: objects by old name; each has its new name as ``__name__``.
-
-    Returns:
-        A function that warns with DeprecationWarning and returns the object, and raises
-        AttributeError for other names.
-    """
-
-    def find_renamed(name: str) -> Any:
-        if name not in renamed:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        found = renamed[name]
-        message = f"{module}.{name} is now {found.__name__}; the old name works in 0.2 only"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return found
-
-    return find_renamed

@@ -23,7 +23,6 @@ from byoc.operators.table import TableOperator
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
-from isa.exports import make_getattr
 from isa.numerics import float32_bits
 from isa.numerics.addition import LEFT_SHIFT, SQUARED_SHIFT
 from isa.ops.lookup import TABLE_BYTES
@@ -480,13 +479,3 @@ def _finest(a: domain.Affine, b: domain.Affine) -> float:
     )
     differences = np.abs(first[:, np.newaxis] - second)
     return float(differences[differences > 0].min())
-
-
-__getattr__ = make_getattr(
-    __name__,
-    {
-        "Division": DivisionOperator,
-        "Multiplication": MultiplicationOperator,
-        "Subtraction": SubtractionOperator,
-    },
-)

@@ -19,7 +19,6 @@ from byoc.operators.records import Loops, Operand, Registers, Repeat, Traits
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.options import Target
-from isa.exports import make_getattr
 from isa.layout import Layout
 
 
@@ -390,6 +389,3 @@ PAIR = (
 """Requirements of every :class:`Pair`."""
 PAIR_CONSTRAINTS = (few_slices, channels_fit, instruction_there)
 """Constraints of every :class:`Pair`."""
-
-
-__getattr__ = make_getattr(__name__, {"Elementwise": ElementwiseOperator})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Record, check, accept and compare golden outputs.", no_args_is_help=True)
 
 
-Format = StrEnum("Format", ["readmemh"])
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the corpus.")]
 Levels = Annotated[
     list[str] | None,
@@ -127,12 +125,6 @@ class Wanted:
     settings: Sequence[str] = field(default=(), metadata=same(MachineChoice, "settings"))
 
 
-Formats = Annotated[
-    Format,
-    typer.Option(
-        "--format", help="Choose the format; readmemh: hexadecimal files, manifest, test bench."
-    ),
-]
 Target = Annotated[
     Path | None,
     typer.Option(
@@ -347,10 +339,11 @@ def diff(
 @app.command("export")
 @options.limit_command
 @options.expand_options
-def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
+def export(wanted: Wanted, output: Target = None) -> int:
     """Write a case as files for an RTL test bench.
 
-    The files contain memories before and after, command words, and the writes of every command.
+    The files, for readmemh, contain memories before and after, command words, and the writes of
+    every command.
     """
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER

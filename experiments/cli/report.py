@@ -19,9 +19,6 @@ Files = Annotated[
         "Default: the latest run in the folder runs.",
     ),
 ]
-Compare = Annotated[
-    bool, typer.Option("--compare", help="Compare runs, as dla report A B does without it.")
-]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -44,7 +41,6 @@ PAGE_ENDINGS = (".html", ".htm")
 @options.expand_options
 def command(
     files: Files = None,
-    compare: Compare = False,
     output: Output = None,
     png: Pictures = None,
     tables: Tables = False,
@@ -65,8 +61,8 @@ def command(
     if tables and (output is not None or png is not None):
         raise InputError("--tables writes nothing; leave out --output and --png, or --tables")
     files = files or [_find_latest()]
-    several = compare or len(files) > 1
-    _check(files, compare)
+    several = len(files) > 1
+    _check(files)
     sweep = not several and is_sweep(files[0])
     if not sweep and of_sweep != OfSweep():
         raise InputError(
@@ -102,12 +98,10 @@ def _find_latest() -> Path:
     return found
 
 
-def _check(files: list[Path], compare: bool) -> None:
-    """Raise InputError for a file that cannot be read, and for a comparison of one run."""
+def _check(files: list[Path]) -> None:
+    """Raise InputError for a file that cannot be read."""
     from isa.reading import check_file
 
-    if compare and len(files) == 1:
-        raise InputError("dla report --compare was given 1 file; give two or more runs")
     for file in files:
         sweep_file = file.suffix == ".sqlite"
         maker, what = (

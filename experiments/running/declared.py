@@ -46,7 +46,6 @@ class CommandOption:
         ending: usual ending of the file if the option says where a result goes.
         table: type of the option if a file of keys has a table for it.
         settled: why the option does not apply to a model that is already quantised.
-        former: former name in Python, which works for one version, with a warning.
     """
 
     word: str
@@ -62,7 +61,6 @@ class CommandOption:
     ending: str | None = None
     table: Any = None
     settled: str = ""
-    former: str = ""
 
     def words(self, value: Any) -> list[str]:
         """Return the command-line words that set this option to ``value``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, ParamSpec, TypeVar
@@ -30,24 +29,6 @@ def _check_least(made: Any) -> None:
             raise InputError(f"{name} is {value}; it is {one.least} or more")
 
 
-def _rename_former(
-    function: str, given: dict[str, Any], former: Mapping[str, str]
-) -> dict[str, Any]:
-    """Replace former names of keywords by the present names, and warn about them."""
-    for old in given.keys() & former.keys():
-        new = former[old]
-        if new in given:
-            raise TypeError(
-                f"dla.{function} was given {new} and {old}, which is its former name; "
-                f"leave out {old}"
-            )
-        message = (
-            f"dla.{function}({old}=...) is called {new} now; the next version knows {new} alone"
-        )
-        warnings.warn(message, FutureWarning, stacklevel=3)
-    return {former.get(word, word): value for word, value in given.items()}
-
-
 def door(
     name: str,
     keywords: Callable[Keywords, object],
@@ -66,10 +47,7 @@ def door(
         single = inspect.signature(CompileOptions).parameters.values()
         known |= {part.name: part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in single}
 
-    former = {one.former: new for new, one in list_declared(request).items() if one.former}
-
     def take_options(*positional: Keywords.args, **given: Keywords.kwargs) -> Found:
-        given = _rename_former(name, given, former)  # type: ignore[assignment]
         for word in given:
             if word not in known:
                 names = ", ".join(known)

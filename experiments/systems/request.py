@@ -28,7 +28,7 @@ def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
 class Splitting(NetworkChoice):
     """Request that has a network, a system, and the way to split the network.
 
-    The way is ``batch``, ``channels``, ``rows`` or ``pipeline``. The old name of ``by`` is ``way``.
+    The way is ``batch``, ``channels``, ``rows`` or ``pipeline``.
     """
 
     system: Specification = field(
@@ -43,7 +43,6 @@ class Splitting(NetworkChoice):
             "--by",
             "Divide the network by batch, channels, rows or pipeline stages.",
             metavar="batch|channels|rows|pipeline",
-            former="way",
         )
     )
 

@@ -49,7 +49,6 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation omits, found by measure
 - `Gemm` becomes `QGemm` only with alpha = beta = 1; otherwise it stays in float.
 """
 
-from isa.exports import make_getattr
 from isa.numerics.addition import (
     AddFixedConstants,
     add,
@@ -170,14 +169,3 @@ __all__ = [
     "unary",
     "unary_fixed",
 ]
-
-__getattr__ = make_getattr(
-    __name__,
-    {
-        "fused_multiply_add": multiply_add_once_rounded,
-        "rounded_multiplier": compute_rounded_multiplier,
-        "saturating_rounding_doubling_high_multiply": multiply_high_doubled,
-        "squared_difference_constants": compute_squared_difference_constants,
-        "squared_difference_fixed": subtract_squared_fixed,
-    },
-)

@@ -213,7 +213,7 @@ def test_compare_two_machines(user: User) -> None:
         "dla run digits-cnn --json big.json && dla run digits-cnn --set sram_bytes=2KiB "
         "--json small.json"
     )
-    assert "pointwise" in user.types("dla report --compare big.json small.json --tables")
+    assert "pointwise" in user.types("dla report big.json small.json --tables")
 
 
 def test_read_the_report_in_a_script(user: User) -> None:

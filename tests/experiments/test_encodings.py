@@ -28,7 +28,7 @@ COMMANDS = (
     "run tiny.onnx --json run.json --cost horowitz-45nm",
     "explain tiny.onnx",
     "report run.json --tables",
-    "report --compare run.json run.json --tables",
+    "report run.json run.json --tables",
     "emit no-such-µ.onnx",
 )
 

@@ -79,7 +79,7 @@ def test_tables_alone_write_nothing(capsys: Capture) -> None:
 
 
 def test_compare(capsys: Capture) -> None:
-    found = dla(capsys, "report", "--compare", "a.json", "b.json")
+    found = dla(capsys, "report", "a.json", "b.json")
     assert (found.status, found.err) == (0, "")
     assert "largest changes" in found.out
     folder = Path("a-against-b-report")
@@ -123,10 +123,6 @@ BAD = [
         "name another folder",
     ),
     (
-        ["a.json", "--compare"],
-        "dla report --compare was given 1 file; give two or more runs",
-    ),
-    (
         ["a.json"] * 27,
         "27 runs; compare at most 26",
     ),
@@ -142,7 +138,7 @@ BAD = [
     (["a.json", "-o", "page.html", "--png", "text"], "text/end-to-end.png: cannot be written"),
     (["foreign.sqlite"], "foreign.sqlite: not a results file of dla sweep; choose another place"),
     (
-        ["--compare", "a.json", "foreign.sqlite"],
+        ["a.json", "foreign.sqlite"],
         "foreign.sqlite: not a run report (it is not JSON)",
     ),
 ]

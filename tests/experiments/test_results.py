@@ -84,9 +84,7 @@ def test_two_runs_as_csv(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
             dla(capsys, "run", tiny, "--set", f"pe.oc={width}", "--json", f"{name}.json").status
             == 0
         )
-    rows = table(
-        dla(capsys, "report", "--compare", "a.json", "b.json", "--tables", "--csv", "-").out
-    )
+    rows = table(dla(capsys, "report", "a.json", "b.json", "--tables", "--csv", "-").out)
     for side in "ab":
         layers = json.loads(Path(f"{side}.json").read_text("utf-8"))["layers"]
         assert [int(row[f"cycles_{side}"]) for row in rows] == [layer["cycles"] for layer in layers]

@@ -403,15 +403,3 @@ def test_what_cannot_be_split_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_the_former_name_of_by_works_with_a_warning() -> None:
-    pair = {"accelerator": [{"name": "npu", "count": 2}]}
-    by_name = dla.split("digits-cnn", pair, by="pipeline", images=2)
-    with pytest.warns(FutureWarning, match=r"dla\.split\(way=\.\.\.\) is called by now"):
-        former = dla.split("digits-cnn", pair, way="pipeline", images=2)  # type: ignore[call-arg]
-    assert former == by_name
-    with pytest.raises(
-        TypeError, match="was given by and way, which is its former name; leave out way"
-    ):
-        dla.split("digits-cnn", pair, by="rows", way="pipeline")  # type: ignore[call-arg]

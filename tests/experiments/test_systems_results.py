@@ -285,7 +285,7 @@ def test_summaries_are_of_networks(
     ("words", "message"),
     [
         (
-            ["report", "--compare", "busy.json", "busy.json"],
+            ["report", "busy.json", "busy.json"],
             "busy.json: a run of a system, .*'dla system FILE --sweep",
         ),
         (

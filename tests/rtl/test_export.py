@@ -174,7 +174,7 @@ def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["golden", "export", "L1/add", "--format", "readmemh"]) == 0
+    assert main(["golden", "export", "L1/add"]) == 0
     assert main(["golden", "export", "add", "--corpus", str(CORPUS), "-o", "recorded"]) == 0
     assert capsys.readouterr().out == (
         "runs/rtl/L1-add: L1/add, 4 operations, 513 cycles\nrecorded: L1/add, 4 operations, 513 "
