@@ -326,6 +326,13 @@ MACS_PER_BYTE = 16
 64 PEs then compute the branch for longer than a bus of 8 bytes a cycle moves its tensors twice.
 """
 
+# The CPU, with rates that were chosen and not measured.
+
+HOST_MACS_PER_CYCLE = 8.0
+HOST_BYTES_PER_CYCLE = 4.0
+HOST_CYCLES_PER_NODE = 1000.0
+"""Cycles to start a node."""
+
 # Sizes of caches.
 
 REMEMBERED_ROWS = 1 << 14

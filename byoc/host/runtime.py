@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
-from byoc.host.sessions import Engine, PartSession, opener
+from byoc.host.sessions import PartSession, opener
 from byoc.layout.region import from_stored, to_stored
 from byoc.operators import domain
 from byoc.partitioning.partition import HostPart
@@ -41,14 +41,14 @@ class Runtime(Generic[TraceT]):
     """Compiled network bound to an executor.
 
     Host sessions are created once and serve every inference. ``opened`` opens a host part between
-    its inputs and outputs, by default a part of the package's model on ``host``.
+    its inputs and outputs, by default a part of the package's model on its
+    runtime.
     """
 
     def __init__(
         self,
         network: CompiledNetwork,
         executor: Executor[TraceT],
-        host: Engine = "onnxruntime",
         opened: Callable[[Sequence[str], Sequence[str]], PartSession] | None = None,
     ) -> None:
         self._network = network
@@ -58,7 +58,7 @@ class Runtime(Generic[TraceT]):
         }
         # a network without host parts never parses the embedded model
         if parts and opened is None:
-            opened = opener(network.package.model, network.graph, host, network.arch.numerics)
+            opened = opener(network.package.model, network.graph, network.arch.numerics)
         self._host = (
             {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
         )

@@ -20,6 +20,11 @@ import onnx
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
+from byoc.estimate.constants import (
+    HOST_BYTES_PER_CYCLE,
+    HOST_CYCLES_PER_NODE,
+    HOST_MACS_PER_CYCLE,
+)
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
@@ -29,13 +34,10 @@ from byoc.partitioning.partition import HostPart
 from byoc.runtimes.litert import Resolver
 from byoc.runtimes.protobuf import read_defined_results
 from byoc.runtimes.session import OnnxRuntimeSession
-from isa.errors import InputError
-from isa.reading import first_line
 
 if TYPE_CHECKING:
     from byoc.frontend.tflite.cutting import LitertFile
 
-Engine = Literal["onnxruntime", "reference"]
 Numerics = Literal["onnxruntime", "fixed"]
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -51,23 +53,20 @@ class PartSession(Protocol):
 
 
 def opener(
-    model: Model, graph: Graph, engine: Engine = "onnxruntime", numerics: Numerics = "onnxruntime"
+    model: Model, graph: Graph, numerics: Numerics = "onnxruntime"
 ) -> Callable[[Sequence[str], Sequence[str]], PartSession]:
     """Return a function that opens the part of ``model`` between given inputs and outputs.
 
     Inputs and outputs are tensors of ``graph``, which was imported from ``model``. The part runs on
-    the runtime of the model's format; with ``engine`` ``reference``, on onnx's reference evaluator
-    or LiteRT's reference kernels. Raises InputError for a part that the runtime rejects.
+    the runtime of the model's format. Raises InputError for a part that the runtime rejects.
     """
-    if engine not in ("onnxruntime", "reference"):
-        raise InputError(f"host '{engine}' is unknown; use onnxruntime or reference")
     if isinstance(model, TfliteModel):
         from byoc.frontend.tflite.cutting import LitertPart
 
-        resolver = _resolver("fixed" if engine == "reference" else numerics)
+        resolver = _resolver(numerics)
         return lambda inputs, outputs: LitertPart(model, graph, inputs, outputs, resolver)
-    kind, cutter = _OnnxPart if engine == "onnxruntime" else _ReferencePart, Cutter(model, graph)
-    return lambda inputs, outputs: kind(cutter.cut(inputs, outputs), graph, inputs, outputs)
+    cutter = Cutter(model, graph)
+    return lambda inputs, outputs: _OnnxPart(cutter.cut(inputs, outputs), inputs, outputs)
 
 
 def open_file(model: Model, graph: Graph, numerics: Numerics = "onnxruntime") -> LitertFile | None:
@@ -89,9 +88,7 @@ def _resolver(numerics: Numerics) -> Resolver:
 class _OnnxPart:
     """Session that runs one part of a model on ONNX Runtime."""
 
-    def __init__(
-        self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]
-    ) -> None:
+    def __init__(self, cut: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._session = OnnxRuntimeSession(cut)
@@ -102,51 +99,6 @@ class _OnnxPart:
         See :meth:`PartSession.run`.
         """
         return self._session.run(self._outputs, {name: tensors[name] for name in self._inputs})
-
-
-class _ReferencePart:
-    """Session that runs one part of a model on onnx's reference evaluator."""
-
-    def __init__(
-        self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]
-    ) -> None:
-        from onnx.reference import ReferenceEvaluator
-
-        foreign = sorted(
-            {node.domain for node in cut.graph.node if node.domain not in ("", "ai.onnx")}
-        )
-        if foreign:
-            raise InputError(
-                f"--host reference does not know the operators of {foreign[0]}; use "
-                "--host onnxruntime"
-            )
-        self._inputs = tuple(inputs)
-        self._values = {name: graph.values[name] for name in outputs}
-        self._evaluator = ReferenceEvaluator(cut)
-
-    def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Run one part of a model on onnx's reference evaluator and return its outputs.
-
-        See :meth:`PartSession.run`.
-        """
-        try:
-            results = self._evaluator.run(
-                list(self._values), {name: tensors[name] for name in self._inputs}
-            )
-        except Exception as error:  # its operators raise exceptions of any type
-            raise InputError(
-                f"onnx's reference evaluator cannot run a part of it ({first_line(error)}); use "
-                "--host onnxruntime"
-            ) from error
-        found = {}
-        for (name, value), result in zip(self._values.items(), results, strict=True):
-            found[name] = np.asarray(result, dtype=value.dtype)
-            if not value.open and found[name].shape != value.shape:
-                raise InputError(
-                    f"onnx's reference evaluator makes '{name}' of shape {list(found[name].shape)} "
-                    f"and not {list(value.shape)}; use --host onnxruntime"
-                )
-        return found
 
 
 def is_verified_by(model: Model, numerics: Numerics) -> bool:
@@ -172,23 +124,8 @@ def definitions(model: Model) -> Mapping[str, str]:
     return {} if isinstance(model, TfliteModel) else read_defined_results(model)
 
 
-@dataclass(frozen=True)
-class HostCost:
-    """Cost model of the host CPU, with rates that were chosen and not measured.
-
-    The rates are MACs and bytes per cycle, and cycles to start a node.
-    """
-
-    macs_per_cycle: float = 8.0
-    bytes_per_cycle: float = 4.0
-    cycles_per_node: float = 1000.0
-
-
-DEFAULT_COST = HostCost()
-
-
-def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST) -> int:
-    """Estimate the cycles of a host part.
+def estimate_cycles(graph: Graph, part: HostPart) -> int:
+    """Estimate the cycles of a host part, with rates that were chosen and not measured.
 
     Each node costs its start, its MACs, and the bytes of its operands and results. A look-up reads
     as many bytes of its table as it writes. Searches and sums also cost a cycle for each
@@ -201,9 +138,9 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
             table = _nbytes(graph, node.inputs[0]) if len(node.inputs) > 1 else 0
             moved += _nbytes(graph, node.outputs[0]) - table  # the CPU reads what it writes
         total += math.ceil(
-            cost.cycles_per_node
-            + node.macs / cost.macs_per_cycle
-            + moved / cost.bytes_per_cycle
+            HOST_CYCLES_PER_NODE
+            + node.macs / HOST_MACS_PER_CYCLE
+            + moved / HOST_BYTES_PER_CYCLE
             + count_scalar_steps(graph, node)
         )
     return total
@@ -246,7 +183,7 @@ class Oracle:
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
         self._session = (
-            opener(model, graph, numerics=numerics)(self.inputs, self.names) if self.names else None
+            opener(model, graph, numerics)(self.inputs, self.names) if self.names else None
         )
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:

@@ -366,7 +366,7 @@ class GenerationRun:
             key = (*names, *(graph.values[name].shape for name in names))
             if key not in known:
                 if not opened:
-                    opened.append(opener(embedded, graph, numerics=compiled.arch.numerics))
+                    opened.append(opener(embedded, graph, compiled.arch.numerics))
                 known[key] = opened[0](inputs, outputs)
             return known[key]
 

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
+from byoc.estimate.constants import HOST_BYTES_PER_CYCLE
 from byoc.graph import Graph
-from byoc.host.sessions import DEFAULT_COST, estimate_cycles
+from byoc.host.sessions import estimate_cycles
 from byoc.layout.region import count_packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.options import CompileOptions
@@ -504,9 +505,7 @@ def _transfer(
     cycles = sum(
         memory.data_cycles(packed.get((region, name), nbytes)) for name, nbytes in plain.items()
     )
-    cycles += sum(
-        math.ceil(packed.get((region, name), 0) / DEFAULT_COST.bytes_per_cycle) for name in names
-    )
+    cycles += sum(math.ceil(packed.get((region, name), 0) / HOST_BYTES_PER_CYCLE) for name in names)
     if cycles:
         yield RunSegment(on="transfer", region=region, nodes=0, cycles=cycles)
 

@@ -180,7 +180,7 @@ class Checker:
         self._oracle = Oracle(package.model, graph, wanted, numerics=numerics)
         self._file = open_file(package.model, graph, numerics)
         self._definitions = open_definitions(package)
-        self._regions = cache(opener(package.model, graph, numerics=numerics))
+        self._regions = cache(opener(package.model, graph, numerics))
 
     def compare(self, inputs: Tensors, run: NetworkRun[Any]) -> None:
         """Compare every boundary tensor and every output of a run with the oracle.

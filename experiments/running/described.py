@@ -153,7 +153,7 @@ def compute_values(
     """
     graph, interface = done.interface.graph, done.interface
     given = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
-    opened = opener(done.network.package.model, graph, wanted.host)
+    opened = opener(done.network.package.model, graph)
     told = NOT_SIMULATED
     if done.found.machine.arithmetic is not None:
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from byoc.options import DEFAULTS, CompileOptions, Quantisation
 from experiments.running.declared import list_declared, list_given_options, option, same
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from experiments.running.in_memory import ComparedExecutor, Inputs, Model, Samples
 
 DEFAULT_PRESET = "balanced-64"
-Host = Literal["onnxruntime", "reference"]
 Shapes = Mapping[str, tuple[int, ...]]
 Fixed = Mapping[str, float]
 
@@ -334,12 +333,8 @@ class AnyMachine(Compiling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Inferring:
-    """Arguments of an inference: its inputs, and the runtime of the nodes on the CPU."""
+    """Argument of an inference: its inputs."""
 
-    host: Host = field(
-        default="onnxruntime",
-        metadata=_network("--host", "Choose the runtime of the nodes on the CPU.", get_args(Host)),
-    )
     inputs: Inputs | None = field(
         default=None,
         metadata=_network(

@@ -34,7 +34,7 @@ from experiments.running.check import (
 from experiments.running.declared import command_of
 from experiments.running.described import run_described, settle_machine
 from experiments.running.door import door
-from experiments.running.given import Given, Host, MachineChoice, RunKeywords, RunRequest
+from experiments.running.given import Given, MachineChoice, RunKeywords, RunRequest
 from experiments.running.in_memory import ComparedExecutor, Feeds, InputBatch
 from experiments.running.network import Network, load, network_batch
 from experiments.running.result import Result
@@ -75,7 +75,6 @@ def run_requested(wanted: RunRequest) -> Result:
     - ``steps``: number of inferences that pass the state on; inputs have the steps along an axis.
     - ``step_ms``: milliseconds of input in a step, for the real-time factor.
     - ``seed``: seed of weights, calibration samples and inputs that are drawn.
-    - ``host``: runtime of the nodes on the CPU, ``"onnxruntime"`` or ``"reference"``.
     - ``shapes``: shapes of dynamic inputs.
     - ``fixed``: numbers for inputs that become constants; ``state``: outputs by state input.
     - ``cpu``: nodes that stay on the CPU (:func:`keep_on_cpu`).
@@ -111,7 +110,7 @@ def _run_simulated(wanted: RunRequest) -> Result:
     )
     batch = network_batch(network, wanted.inputs, wanted.seed, options, wanted.steps)
     machine = None if wanted.engine is None else _get_executor(wanted.engine(hardware, progress))
-    done = infer(network, hardware, batch.feeds[0], options, wanted.host, progress, machine)
+    done = infer(network, hardware, batch.feeds[0], options, progress, machine)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
     found = _check_batch(done, batch, progress, carry=wanted.steps is not None)
@@ -242,7 +241,6 @@ def infer(
     hardware: Preset,
     feeds: Feeds,
     options: CompileOptions = DEFAULTS,
-    host: Host = "onnxruntime",
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
 ) -> Inference:
@@ -250,7 +248,7 @@ def infer(
 
     It runs on the simulator, or on another ``machine``.
     """
-    compiled, runtime = open_runtime(network, hardware, options, host, progress, machine)
+    compiled, runtime = open_runtime(network, hardware, options, progress, machine)
     progress(f"simulating {network.name}")
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
@@ -259,7 +257,6 @@ def open_runtime(
     network: Network,
     hardware: Preset,
     options: CompileOptions = DEFAULTS,
-    host: Host = "onnxruntime",
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
 ) -> tuple[CompiledNetwork, Runtime[Trace]]:
@@ -274,7 +271,7 @@ def open_runtime(
     device = Device(
         hardware.arch, hardware.timing, engine=cache_times(compute_times), progress=progress
     )
-    return compiled, Runtime(compiled, machine or device, host)
+    return compiled, Runtime(compiled, machine or device)
 
 
 def cache_times(engine: Engine) -> Engine:

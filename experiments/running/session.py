@@ -37,7 +37,7 @@ class Session:
         with speak_python(RunRequest):
             network = load(request, request.progress)
             self._compiled, self._runtime = open_runtime(
-                network, hardware_of(request), request.options, request.host, request.progress
+                network, hardware_of(request), request.options, request.progress
             )
         self._initial = network.package.graph.initial_state
         self.inputs = tuple(port.name for port in self._compiled.interface.inputs)

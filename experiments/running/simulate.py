@@ -65,7 +65,7 @@ def simulate_package(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
     """
     network, hardware, options = load_network(str(file)), hardware_of(wanted), wanted.options
     feeds = network_batch(network, wanted.inputs, wanted.seed, options).feeds[0]
-    done = infer(network, hardware, feeds, options, wanted.host)
+    done = infer(network, hardware, feeds, options)
     runs, given = [], list_region_inputs(done)
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]

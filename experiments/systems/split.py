@@ -316,7 +316,7 @@ def split_network(network: Network, system: System, wanted: SplitRequest) -> Spl
             f"{network.name}: {len(others) + 1} inputs are given; a split is checked on those of "
             "one inference"
         )
-    oracle = check_values(compiled, feeds, Runtime(compiled, executor, wanted.host).run(feeds))
+    oracle = check_values(compiled, feeds, Runtime(compiled, executor).run(feeds))
     progress("timing")
     timed = {
         index: _make_timed(compiled, index, found, programs, way, images)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import cast
 
 import numpy as np
 import onnx
@@ -16,8 +14,6 @@ from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.graph import Graph
 from byoc.host.sessions import (
-    Engine,
-    HostCost,
     Oracle,
     PartSession,
     estimate_cycles,
@@ -45,42 +41,20 @@ def _edges() -> onnx.ModelProto:
     return builder.model()
 
 
-def _open(model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine) -> PartSession:
-    return opener(model, graph, engine)(part.inputs, part.outputs)
+def _open(model: onnx.ModelProto, graph: Graph, part: HostPart) -> PartSession:
+    return opener(model, graph)(part.inputs, part.outputs)
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
-def test_both_engines_keep_the_boundary_types(engine: Engine) -> None:
+def test_a_host_part_keeps_the_boundary_types() -> None:
     model = _edges()
     graph = import_graph(model)
     first, last = partition(graph, V2).host_parts
     x = np.asarray([[-1.0, 0.06, 2.0], [9.0, 100.0, -100.0]], np.float32)
-    start = _open(model, graph, first, engine).run({"x": x})
+    start = _open(model, graph, first).run({"x": x})
     assert start["q"].dtype == np.int8
     np.testing.assert_array_equal(start["q"], [[-5, 6, 25], [95, 127, -128]])
-    end = _open(model, graph, last, engine).run({"r": start["q"]})
+    end = _open(model, graph, last).run({"r": start["q"]})
     assert (end["y"].dtype, end["y"].shape) == (np.float32, (2, 3))
-
-
-def test_unknown_engine() -> None:
-    model = _edges()
-    graph = import_graph(model)
-    with pytest.raises(InputError, match=r"^host 'gpu' is unknown; use onnxruntime or reference$"):
-        _open(model, graph, partition(graph, V2).host_parts[0], cast("Engine", "gpu"))
-
-
-def test_reference_engine_names_the_domain_it_does_not_know() -> None:
-    builder = ModelBuilder()
-    builder.output(
-        builder.node("Gelu", builder.input("x", (3, 5)), result="y", domain="com.microsoft")
-    )
-    model = builder.model()
-    graph = import_graph(model)
-    message = (
-        "--host reference does not know the operators of com.microsoft; use --host onnxruntime"
-    )
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        _open(model, graph, partition(graph, V2).host_parts[0], "reference")
 
 
 def test_price_of_a_host_part_by_hand() -> None:
@@ -93,7 +67,6 @@ def test_price_of_a_host_part_by_hand() -> None:
     part = HostPart(graph.nodes, ("x", "w"), ("y",))
     # 2·3·5 = 30 MACs; 6 + 15 + 10 = 31 float32 are 124 bytes.
     assert estimate_cycles(graph, part) == math.ceil(1000 + 30 / 8 + 124 / 4)
-    assert estimate_cycles(graph, part, HostCost(1.0, 1.0, 10.0)) == 10 + 30 + 124
 
 
 def test_a_cut_contains_what_lies_between_and_nothing_else() -> None:

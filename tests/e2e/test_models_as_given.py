@@ -16,7 +16,6 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import experiments
 from byoc.checking.fidelity import PassError
-from byoc.host.sessions import Engine
 from byoc.importing import import_model
 from byoc.package.package import FileCheck
 from byoc.runtimes.protobuf import copy_model
@@ -143,23 +142,17 @@ def test_what_is_no_model_is_refused_in_a_line(name: str, message: str) -> None:
         ("dla_graph_329", "-6912 is a negative count"),
     ],
 )
-@pytest.mark.parametrize("host", ["onnxruntime", "reference"])
-def test_packages_with_another_graph_are_refused_in_a_line(
-    name: str, message: str, host: Engine
-) -> None:
+def test_packages_with_another_graph_are_refused_in_a_line(name: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        experiments.run(CASES / f"{name}.dla", host=host)
+        experiments.run(CASES / f"{name}.dla")
     assert message in str(caught.value)
     assert str(caught.value).endswith("; compile the model again")
 
 
 @pytest.mark.parametrize("name", ["onnx_bits_130", "onnx_proto_771"])
-def test_text_goes_through_the_reference_evaluator_as_it_is(name: str) -> None:
-    """Text passes the reference evaluator unchanged.
-
-    Drawn text once was whole numbers, so a difference of text or of one element could not be seen.
-    """
-    report = experiments.run(CASES / f"{name}.onnx", host="reference").report
+def test_text_passes_the_cpu_unchanged(name: str) -> None:
+    """Drawn text once was whole numbers, so a difference of one element could not be seen."""
+    report = experiments.run(CASES / f"{name}.onnx").report
     assert report.check.outputs is not None
     assert (report.check.mismatches, report.check.outputs.differences) == (0, 0)
 
@@ -300,12 +293,3 @@ def test_hardmax_of_older_opsets_is_over_all_dimensions_from_its_axis_on(axis: i
     (made,) = experiments.run(model, inputs=x, cache=False).outputs.values()
     np.testing.assert_array_equal(made, run_unfused(model, {"x": x})["y"])
     assert file_check(found.report).beyond == 0
-
-
-def test_what_the_reference_evaluator_makes_otherwise_is_its_own() -> None:
-    """It makes a result without elements; the model's shapes are right."""
-    with pytest.raises(
-        InputError,
-        match=r"onnx's reference evaluator makes 'scale_9' of shape .*; use host=",
-    ):
-        experiments.run(CASES / "reference_shape.onnx", host="reference", cpu=["*"])

@@ -41,7 +41,6 @@ RIGHT: dict[str, Sequence[Any]] = {
                  iter(["pe.oc=4"])),
     "isa": ("v1", "v2", "v4", "v9", "", None),
     "memory_mode": ("dram", "flash", "sram", "x", None),
-    "host": ("onnxruntime", "reference", "x"),
     "inputs": ({"x": _IMAGE}, _IMAGE, _IMAGE.astype("i4"), "x.npy", Path("x.npz"), "x.png",
                {"y": _IMAGE}, {}, {"x": _IMAGE[0]}, [_IMAGE], np.zeros((0, 3, 8, 8), "f4"),
                {"x": _IMAGE.tolist()}, {"x": 3.0}, [], "none"),
@@ -96,7 +95,7 @@ RIGHT: dict[str, Sequence[Any]] = {
 """By parameter: values of types that it takes, of which some cannot be done."""
 CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "run": ({"model": "tiny.onnx"}, (
-        "preset", "settings", "isa", "memory_mode", "options", "host", "inputs", "shapes", "fixed",
+        "preset", "settings", "isa", "memory_mode", "options", "inputs", "shapes", "fixed",
         "cpu",
         "calibration", "quantise", "accuracy", "seed", "timeline", "cost", "progress", "cache",
         "schedule",
@@ -110,7 +109,7 @@ CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         "seed", "report", "stage",
     )),
     "split": ({"model": "tiny.onnx", "system": "system.toml", "by": "batch"}, (
-        "images", "host", "inputs", "shapes", "seed", "options", "progress",
+        "images", "inputs", "shapes", "seed", "options", "progress",
     )),
     "system": ({"spec": "system.toml", "until": "20us"}, (
         "policy", "preempt", "quantum", "until", "search_rate", "check", "watch",
