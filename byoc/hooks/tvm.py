@@ -1,0 +1,259 @@
+"""BYOC hook of Apache TVM: run the parts of a Relax module that a machine supports on its device.
+
+:func:`partition` moves supported operators into functions of the accelerator. TVM's pass
+``RunCodegen`` compiles these with the registered hook ``relax.ext.dla``, and TVM's virtual machine
+calls them. :func:`use_device` says on which device they run; each is compiled for the device at its
+first run there (docs/tvm.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from hashlib import sha256
+from operator import or_
+from typing import Any, Protocol
+
+from byoc.compiler import CompiledNetwork, compile, partition_graph
+from byoc.estimate.bus import BusTiming
+from byoc.frontend.onnx.importer import import_graph
+from byoc.frontend.relax import OPERATORS, RelaxOperator, require_tvm, to_onnx, unit_to_onnx
+from byoc.host.runtime import NetworkRun, Runtime
+from byoc.importing import import_model
+from byoc.operators.forms import Form
+from byoc.operators.registry import load_installed_families
+from byoc.options import DEFAULTS
+from byoc.package.package import Package
+from byoc.partitioning.partition import Partitioner
+from isa.arch import Arch
+from isa.errors import InputError
+from isa.program import Executor
+
+tvm = require_tvm()
+relax = tvm.relax
+
+MAX_CONCATENATED = 8
+"""Most operands of a concatenation that a pattern matches."""
+CODEGEN = "dla"
+"""Name of the accelerator in TVM: prefix of patterns, attribute of functions, name of the hook."""
+NETWORKS_KEPT = 64
+"""Most compiled functions that stay in memory, for all devices."""
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionRun:
+    """One run of an accelerator function: its symbol, its programs, and its results and traces."""
+
+    symbol: str
+    network: CompiledNetwork
+    run: NetworkRun[Any]
+
+
+class HashableTiming(BusTiming, Hashable, Protocol):
+    """Bus constants of a device that can be the key of a cache."""
+
+
+class SimulatedDevice(Executor[Any], Protocol):
+    """Device that programs are compiled for at their first run, such as a ``dla.Device``."""
+
+    @property
+    def arch(self) -> Arch:
+        """The machine as programs see it."""
+
+    @property
+    def timing(self) -> HashableTiming:
+        """Constants that affect cycles only; schedules are chosen for their bus."""
+
+
+_device: ContextVar[tuple[SimulatedDevice, list[FunctionRun]] | None] = ContextVar(
+    "device", default=None
+)
+
+
+@contextmanager
+def use_device(device: SimulatedDevice) -> Iterator[list[FunctionRun]]:
+    """Run accelerator functions on ``device`` inside the context; yield the list of their runs."""
+    runs: list[FunctionRun] = []
+    token = _device.set((device, runs))
+    try:
+        yield runs
+    finally:
+        _device.reset(token)
+
+
+# From operator families to patterns.
+
+
+def make_patterns(arch: Arch) -> list[Any]:
+    """Return TVM's fusion patterns of all operators of the operator families.
+
+    A match is accepted if a machine with ``arch`` runs the whole unit.
+    """
+    families = load_installed_families()
+    tables = {name: Form(name) for name in sorted(families.closes.functions)}
+    forms = tables | {name: form for name, (_, form) in families.forms.items()}
+    check = partial(_is_supported, arch)
+    return [
+        relax.transform.FusionPattern(
+            f"{CODEGEN}.{name}", _make_pattern(form, OPERATORS[name]), {}, check
+        )
+        for name, form in forms.items()
+        if name in OPERATORS
+    ]
+
+
+def _make_pattern(form: Form, operator: RelaxOperator) -> Any:
+    """Return the pattern of a quantised operator, or of one on bare integers.
+
+    Operands are dequantised and the result is quantised, with constant parameters. Weights may be
+    transposed. A bias may be added to products, and an activation may follow.
+    """
+    dpl = relax.dpl
+
+    def dequantize() -> Any:
+        return dpl.is_op("relax.dequantize")(dpl.wildcard(), dpl.is_const(), dpl.is_const())
+
+    def apply(make: Callable[[], Any]) -> Any:
+        function = dpl.is_op(f"relax.{operator.name}")
+        parameters = [dpl.wildcard() for _ in range(operator.parameters)]
+        if operator.tupled:
+            counts = range(2, MAX_CONCATENATED + 1)
+            packed = [dpl.is_tuple([make() for _ in range(count)]) for count in counts]
+            return reduce(or_, [function(one, *parameters) for one in packed])
+        operands = [make() for _ in range(2 if form.weights else form.operands or 2)]
+        if form.weights == "columns":
+            operands[1] |= dpl.is_op("relax.permute_dims")(make())
+        return function(*operands, *parameters)
+
+    found = apply(dequantize)
+    if form.weights and form.operands == 3:
+        shaped = dpl.is_op("relax.reshape")(dequantize(), dpl.wildcard())
+        found |= dpl.is_op("relax.add")(found, dequantize() | shaped)
+    if form.activation:
+        found |= dpl.is_op("relax.nn.relu")(found)
+    found = dpl.is_op("relax.quantize")(found, dpl.is_const(), dpl.is_const())
+    return found | apply(dpl.wildcard) if form.plain else found
+
+
+def _is_supported(arch: Arch, context: Any) -> bool:
+    """Return True if a machine with ``arch`` runs all of a matched unit."""
+    result = context.value_to_bound_var[context.matched_expr]
+    try:
+        graph = import_graph(unit_to_onnx(context.matched_bindings, result))
+    except InputError:
+        return False
+    placement = partition_graph(Partitioner(graph), arch, DEFAULTS).placement
+    return all(node.on == "dla" for node in placement)
+
+
+# From a Relax module to one with functions of the accelerator.
+
+
+def partition(module: Any, arch: Arch) -> Any:
+    """Return a Relax module whose supported operators are functions of the accelerator.
+
+    Neighbouring operators share a function. All other operators stay as they are.
+    """
+    functions = {
+        var: _split_dequantize(function)
+        for var, function in module.functions_items()
+        if isinstance(function, relax.Function)
+    }
+    module = tvm.IRModule({**dict(module.functions_items()), **functions}, module.attrs)
+    passes = [
+        relax.transform.DeadCodeElimination(),
+        relax.transform.FuseOpsByPattern(make_patterns(arch)),
+        relax.transform.MergeCompositeFunctions(),
+    ]
+    module = tvm.transform.Sequential(passes)(module)
+    for var, function in module.functions_items():
+        if (
+            isinstance(function, relax.Function)
+            and (function.attrs or {}).get("Codegen") == CODEGEN
+        ):
+            model = to_onnx(function, CODEGEN).SerializeToString(deterministic=True)
+            symbol = f"{CODEGEN}_{sha256(model).hexdigest()[:16]}"
+            module.update_func(var, function.with_attr("global_symbol", symbol))
+    return module
+
+
+def _split_dequantize(function: Any) -> Any:
+    """Return a function in which no two expressions share the result of a dequantize.
+
+    A pattern cannot match an expression that is used outside of the match.
+    """
+    sources: dict[Any, Any] = {}
+    bindings: list[Any] = []
+
+    def own(expression: Any) -> Any:
+        if isinstance(expression, relax.Tuple):
+            return relax.Tuple([own(one) for one in expression.fields])
+        if not isinstance(expression, relax.Var) or expression not in sources:
+            return expression
+        var = relax.DataflowVar(expression.name, expression.ty)
+        bindings.append(relax.VarBinding(var, sources[expression]))
+        return var
+
+    blocks = []
+    for block in function.body.blocks:
+        bindings.clear()
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(block, relax.DataflowBlock) and isinstance(value, relax.Call):
+                if value.op.name == "relax.dequantize":
+                    sources[binding.var] = value
+                else:
+                    arguments = [own(one) for one in value.args]
+                    value = relax.Call(
+                        value.op, arguments, value.attrs, value.ty_args, value.span, value.ty
+                    )
+                    binding = relax.VarBinding(binding.var, value)
+            bindings.append(binding)
+        blocks.append(type(block)(list(bindings)))
+    body = relax.SeqExpr(blocks, function.body.body)
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+
+
+# From functions of the accelerator to packages, and their programs on a device.
+
+
+def _generate(functions: Sequence[Any], options: Any, names: Any) -> list[Any]:
+    """Import functions of the accelerator as packages, and register runs of them by symbol."""
+    for function in functions:
+        symbol = str(function.attrs["global_symbol"])
+        package = import_model(to_onnx(function, symbol))
+        tvm.register_global_func(symbol, partial(_run, symbol, package), override=True)
+    return []
+
+
+@lru_cache(NETWORKS_KEPT)
+def _compile(symbol: str, package: Package, arch: Arch, timing: HashableTiming) -> CompiledNetwork:
+    try:
+        return compile(package, arch, timing=timing, strict=True)
+    except InputError as error:
+        raise InputError(
+            f"{symbol} was partitioned for another machine than the device; call "
+            f"partition(module, device.arch): {error}"
+        ) from error
+
+
+def _run(symbol: str, package: Package, *tensors: Any) -> None:
+    """Run a package on the device in use: inputs, then outputs that it writes."""
+    chosen = _device.get()
+    if chosen is None:
+        raise InputError(f"{symbol} has no device; call the virtual machine in use_device(device)")
+    device, runs = chosen
+    network = _compile(symbol, package, device.arch, device.timing)
+    ports = network.interface
+    given = {port.name: tensor.numpy() for port, tensor in zip(ports.inputs, tensors, strict=False)}
+    done = Runtime(network, device).run(given)
+    runs.append(FunctionRun(symbol, network, done))
+    for port, tensor in zip(ports.outputs, tensors[len(given) :], strict=True):
+        tensor.copyfrom(done.outputs[port.name])
+
+
+tvm.register_global_func(f"relax.ext.{CODEGEN}", _generate, override=True)
+tvm.error.register_error("InputError", InputError)

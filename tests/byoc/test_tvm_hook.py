@@ -1,0 +1,274 @@
+"""TVM's hook: placement, programs and bits of networks that TVM's own front end imports.
+
+Oracles: ONNX Runtime on the same ONNX model for bits, and the partition and programs of the
+project's own import of that model for placement and cycles.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import dla
+from byoc.compiler import CompiledNetwork
+from byoc.frontend import relax as frontend
+from byoc.host.sessions import Oracle
+from byoc.importing import import_model
+from byoc.operators.registry import get_built_in_families
+from byoc.package.package import Package
+from isa.arch import Arch
+from isa.errors import InputError, MissingExtraError
+from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
+
+pytest.importorskip("tvm")
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+from byoc.hooks import tvm as hook
+
+Array = NDArray[Any]
+
+
+def _make_device() -> dla.Device:
+    hardware = dla.load_hardware("balanced-64")
+    return dla.Device(hardware.arch, hardware.timing)
+
+
+def _import(model: onnx.ModelProto) -> Any:
+    """Return a model imported by TVM's front end, which warns of outputs without a shape."""
+    return from_onnx(onnx.shape_inference.infer_shapes(model))
+
+
+def _build(model: onnx.ModelProto, device: dla.Device) -> tuple[Any, Any]:
+    """Return the partitioned Relax module of a model, and its virtual machine."""
+    module = hook.partition(_import(model), device.arch)
+    executable = tvm.compile(relax.transform.RunCodegen()(module), target="llvm")
+    return module, relax.VirtualMachine(executable, tvm.cpu())
+
+
+def _placed(module: Any) -> Counter[str]:
+    """Count the units on the accelerator by the operator of their pattern."""
+    found = Counter[str]()
+    for _, function in module.functions_items():
+        if "Codegen" not in (function.attrs or {}):
+            continue
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding.value, relax.Function):
+                    found[str(binding.value.attrs["Composite"])] += 1
+    return found
+
+
+def _compare(package: Package, images: list[Array]) -> tuple[Any, CompiledNetwork]:
+    """Compare a network in TVM with our own path; return the module and our programs."""
+    device = _make_device()
+    module, machine = _build(package.model, device)
+    ours = dla.compile(package, device.arch, timing=device.timing)
+    oracle = Oracle(package.model, package.graph, package.graph.outputs)
+    [source] = package.graph.inputs
+    for image in images:
+        with hook.use_device(device) as runs:
+            found = machine["main"](tvm.runtime.tensor(image)).numpy()
+        [wanted] = oracle.values({source: image}).values()
+        np.testing.assert_array_equal(found, wanted)
+        programs = [one for run in runs for one in run.network.programs.values()]
+        assert [one.words.tobytes() for one in programs] == [
+            one.words.tobytes() for one in ours.programs.values()
+        ]
+    return module, ours
+
+
+def _draw(shape: tuple[int, ...], count: int) -> list[Array]:
+    random = np.random.default_rng(1)
+    return [random.standard_normal(shape).astype(np.float32) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    "name", ["digits-cnn", "resnet-8", pytest.param("mobilenet-v1", marks=pytest.mark.slow)]
+)
+def test_networks_equal_our_path(name: str) -> None:
+    package = dla.import_model(name)
+    shape = package.graph.values[package.graph.inputs[0]].shape
+    module, ours = _compare(package, _draw(shape, 3))
+    placement = [node for node in ours.partition.placement if node.on == "dla"]
+    assert _placed(module).total() == len(placement)
+    functions = [function.attrs for _, function in module.functions_items()]
+    regions = [attributes for attributes in functions if "Codegen" in attributes]
+    assert len(regions) == len(ours.partition.regions)
+
+
+def _binary_unit(op_type: str) -> onnx.ModelProto:
+    builder = ModelBuilder()
+    operands = [
+        builder.dequantize(builder.input(name, (1, 4, 6, 6), "int8"), scale, 3)
+        for name, scale in (("x", 0.05), ("z", 0.03))
+    ]
+    attributes = {"axis": 1} if op_type == "Concat" else {}
+    builder.quantize(builder.node(op_type, *operands, **attributes), 0.06, -5, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
+def _product_unit(op_type: str, biased: bool) -> onnx.ModelProto:
+    random = np.random.default_rng(2)
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (3, 12), "int8"), 0.05, 3)
+    transposed = {"transB": 1} if op_type == "Gemm" else {}
+    weights = random.integers(-127, 128, (7, 12) if transposed else (12, 7)).astype(np.int8)
+    operands = [x, builder.weights(weights, 0.02)]
+    if biased:
+        bias = random.integers(-3000, 3000, 7).astype(np.int32)
+        operands.append(builder.weights(bias, np.float32(0.05) * np.float32(0.02)))
+    builder.quantize(builder.node(op_type, *operands, **transposed), 0.3, -5, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
+def _convolution(dtype: str = "int8", **how: Any) -> onnx.ModelProto:
+    random = np.random.default_rng(3)
+    weights = random.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8)
+    bias = random.integers(-3000, 3000, 6).astype(np.int32)
+    scales = (0.01 * (1 + random.random(6))).astype(np.float32)
+    return convolution_unit(
+        weights, (1, 4, 9, 9), dtype=dtype, weight_scale=scales, bias=bias,
+        pads=[1, 1, 1, 1], strides=[2, 2], **how,
+    )  # fmt: skip
+
+
+SHAPE = (1, 4, 6, 6)
+WINDOW = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+TABLES = sorted(get_built_in_families().closes.functions & frontend.OPERATORS.keys())
+POSITIVE = {"before": (0.05, -128)}
+UNITS = {
+    **{
+        name: unary_unit(name, SHAPE, **(POSITIVE if name in ("Log", "Sqrt") else {}))
+        for name in TABLES
+    },
+    **{name: _binary_unit(name) for name in ("Add", "Sub", "Mul", "Div", "Concat")},
+    "MaxPool": unary_unit("MaxPool", SHAPE, **WINDOW),
+    "AveragePool": unary_unit("AveragePool", SHAPE, **WINDOW),
+    "GlobalAveragePool": unary_unit("GlobalAveragePool", SHAPE, after=(0.04, 9)),
+    "Reshape": unary_unit("Reshape", SHAPE, extra=[([4, 36], "int64")]),
+    "Transpose": unary_unit("Transpose", SHAPE, perm=[0, 2, 3, 1]),
+    "Softmax": unary_unit("Softmax", (5, 12), after=(1 / 256, -128), axis=-1),
+    "MatMul": _product_unit("MatMul", False),
+    "Gemm": _product_unit("Gemm", True),
+    "Gemm without bias": _product_unit("Gemm", False),
+    "Conv": _convolution(),
+    "Conv of uint8": _convolution("uint8", before=(0.05, 117), after=(0.1, 130)),
+    "Conv and Relu": _convolution(activation=("Relu",), after=(0.1, -128)),
+}
+
+
+def test_units_name_all_operators() -> None:
+    assert {name.split()[0] for name in UNITS} == frontend.OPERATORS.keys()
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_equal_onnx_runtime(name: str) -> None:
+    model = UNITS[name]
+    package = import_model(model)
+    device = _make_device()
+    module, machine = _build(model, device)
+    assert _placed(module).total() == 1
+    random = np.random.default_rng(4)
+    inputs = {
+        name: random.integers(0, 256, package.graph.values[name].shape)
+        .astype(np.uint8)
+        .view(package.graph.values[name].dtype)
+        for name in package.graph.inputs
+    }
+    with hook.use_device(device) as runs:
+        found = machine["main"](*map(tvm.runtime.tensor, inputs.values())).numpy()
+    assert len(runs) == 1
+    [wanted] = Oracle(package.model, package.graph, ["y"]).values(inputs).values()
+    np.testing.assert_array_equal(found, wanted)
+
+
+def _float_between() -> onnx.ModelProto:
+    """Return x → Conv → float Floor → Conv → y; only the quantised parts are int8."""
+    random = np.random.default_rng(5)
+    builder = ModelBuilder()
+    found = builder.dequantize(builder.input("x", (1, 4, 6, 6), "int8"), 0.05)
+    for number in range(2):
+        weights = random.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8)
+        found = builder.node("Conv", found, builder.weights(weights, 0.01), pads=[1, 1, 1, 1])
+        found = builder.quantize(found, 0.1, result="" if number == 0 else "y")
+        if number == 0:
+            found = builder.dequantize(found, 0.1)
+            found = builder.node("Floor", builder.node("Floor", found))
+            found = builder.dequantize(builder.quantize(found, 0.1), 0.1)
+    builder.output("y", "int8")
+    return builder.model()
+
+
+def test_other_operators_stay_with_tvm() -> None:
+    """Two functions, and between them float operators whose chain no pattern matches."""
+    device = _make_device()
+    module, machine = _build(_float_between(), device)
+    assert _placed(module) == {"dla.Conv": 2}
+    package = import_model(_float_between())
+    x = np.random.default_rng(6).integers(-128, 128, SHAPE).astype(np.int8)
+    with hook.use_device(device) as runs:
+        found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    assert len(runs) == 2
+    [wanted] = Oracle(package.model, package.graph, ["y"]).values({"x": x}).values()
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_placement_depends_on_the_machine() -> None:
+    """Without a depthwise instruction, TVM computes the depthwise convolution of digits."""
+    package = dla.import_model("digits-cnn")
+    arch = Arch(isa="v1")
+    ours = dla.compile(package, arch).partition.placement
+    kinds = Counter(f"dla.{node.op_type}" for node in ours if node.on == "dla")
+    found = _placed(hook.partition(_import(package.model), arch))
+    assert found.total() == kinds.total() == 5
+    assert found["dla.Conv"] == kinds["dla.Conv"] == 2
+
+
+def test_equal_functions_have_equal_symbols() -> None:
+    arch = Arch()
+    modules = [hook.partition(_import(UNITS["Conv"]), arch) for _ in range(2)]
+    symbols = [
+        str(function.attrs["global_symbol"])
+        for module in modules
+        for _, function in module.functions_items()
+        if "Codegen" in function.attrs
+    ]
+    assert len(symbols) == 2
+    assert len(set(symbols)) == 1
+
+
+def test_a_run_needs_a_device_of_the_machine() -> None:
+    _, machine = _build(dla.import_model("digits-cnn").model, _make_device())
+    image = tvm.runtime.tensor(np.zeros((1, 1, 8, 8), np.float32))
+    with pytest.raises(
+        InputError, match=r"^dla_\w+ has no device; call the .* use_device\(device\)$"
+    ):
+        machine["main"](image)
+    with (
+        pytest.raises(InputError, match=r"another machine.*partition\(module, device.arch\)"),
+        hook.use_device(dla.Device(Arch(isa="v1"))),
+    ):
+        machine["main"](image)
+
+
+def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "version", lambda name: "0.26.0")
+    with pytest.raises(InputError, match=r"^apache-tvm 0.26.0 .*; install it with: .* install "):
+        frontend.require_tvm()
+
+    def lack(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(frontend, "version", lack)
+    with pytest.raises(MissingExtraError, match=r"^the hook needs apache-tvm.* install "):
+        frontend.require_tvm()
