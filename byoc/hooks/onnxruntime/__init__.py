@@ -1,0 +1,1 @@
+"""Sources of the library that ONNX Runtime loads; ``dla.ort`` builds it."""
