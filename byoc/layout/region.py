@@ -1,6 +1,7 @@
 """Layouts of a region's tensors: inside, and at the boundary where the host packs and unpacks."""
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,13 @@ def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
 def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDArray[Any]:
     """Return a tensor that a program has written, with its elements in the model's order."""
     return array if arch.memory == IDEAL else from_atoms(array, boundary_layout(shape, array.shape))
+
+
+def get_boundary_layout(shape: tuple[int, ...], tensor: Tensor, arch: Arch) -> Layout:
+    """Return the layout of a program's input or output that has ``shape`` in the model."""
+    if arch.memory == IDEAL:
+        return Layout(1, prod(shape), 1)
+    return boundary_layout(shape, tensor.shape)
 
 
 def count_packed_bytes(programs: Mapping[int, Program]) -> Mapping[tuple[int, str], int]:

@@ -34,6 +34,7 @@ PANELS = {
         "partition": "compile:partition",
         "compile": "compile:compile",
         "emit": "compile:emit",
+        "export": "export:command",
         "simulate": "program:simulate",
         "asm": "program:asm",
         "disasm": "program:disasm",

@@ -28,6 +28,7 @@ from tests.fuzz_inputs.execution import execute
 COMMANDS = {
     "run": "tiny.onnx", "partition": "tiny.onnx", "compile": "tiny.onnx",
     "emit": "tiny.onnx --save-inputs", "generate": "gpt2-decoder-small --tokens 1",
+    "export": "tiny.onnx --bare-metal",
     "simulate": "tiny.prog --image 0=zeros.bin", "asm": "tiny.s", "disasm": "tiny.prog",
     "report": "run.json", "sweep": "spec.toml", "explore": "spec.toml", "advise": "tiny.onnx",
     "tune": "tiny.onnx",

@@ -1,0 +1,359 @@
+"""C calls for the nodes that run on the CPU, with the bits of the project's runtime.
+
+A node is a (de)quantisation, a byte table, a copy of elements, a look-up of rows or an element-wise
+float operation. Tables and copies are found by running the node. Others are refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, helper, numpy_helper
+
+from byoc.bare_metal.calls import (
+    BufferArgument,
+    CCall,
+    ConstantArgument,
+    DimensionsArgument,
+    c_float,
+    c_type,
+    to_bytes,
+)
+from byoc.frontend.onnx.cutting import Cutter
+from byoc.graph import Graph, Node, Value
+from byoc.host.sessions import Numerics, PartSession, opener
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.pieces import NOTHING, find_pieces
+from byoc.package.package import Model
+from byoc.partitioning.partition import HostPart
+from isa.errors import InputError
+
+MAX_COPIES = 64
+"""Most strided copies that one node may become."""
+_BYTES = ("int8", "uint8", "bool")
+_FLOAT_OPERATIONS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
+_ROUNDED = ("int8", "uint8", "int16", "uint16")
+Run = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class HostTranslator:
+    """Translator of CPU nodes of one network into C calls.
+
+    ``numerics`` are those of the machine.
+    """
+
+    model: Model
+    graph: Graph
+    numerics: Numerics
+
+    def translate_part(self, part: HostPart) -> tuple[CCall, ...]:
+        """Return the calls of a part in order.
+
+        Raises InputError that names the first node whose bits C cannot reproduce.
+        """
+        return tuple(call for node in part.nodes for call in self._translate(node, part))
+
+    def _translate(self, node: Node, part: HostPart) -> tuple[CCall, ...]:
+        reason = "C does not give the bits of this operator; run it on the accelerator"
+        values = self.graph.values
+        for name in (*self._list_inputs(node), *node.outputs):
+            c_type(values[name])
+        if node.op_type == QUANTIZE:
+            return (self._quantise(node),)
+        if node.op_type == DEQUANTIZE:
+            return (self._dequantise(node),)
+        if len(node.outputs) == 1:
+            found = self._trace(node) or self._translate_onnx(node, part)
+            if found:
+                return found
+        raise _refusal(node, (node.remark and f"{node.remark}") or reason)
+
+    def _list_inputs(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs of a node that are not constants."""
+        return tuple(name for name in node.inputs if self.graph.values[name].constant is None)
+
+    def _quantise(self, node: Node) -> CCall:
+        source, result = (self.graph.values[names[0]] for names in (node.inputs, node.outputs))
+        if not isinstance(self.model, ModelProto):
+            raise _refusal(node, "LiteRT's rounding depends on its kernels; use --integer-io")
+        if source.dtype != "float32" or result.dtype not in _ROUNDED:
+            raise _refusal(node, f"it quantises {source.dtype} to {result.dtype}")
+        arguments = (
+            BufferArgument(result.name, "void", written=True),
+            c_type(result),
+            BufferArgument(source.name, "float"),
+            *_scale(node, result),
+        )
+        return CCall("dla_quantize", arguments)
+
+    def _dequantise(self, node: Node) -> CCall:
+        source, result = (self.graph.values[names[0]] for names in (node.inputs, node.outputs))
+        if result.dtype != "float32":
+            raise _refusal(node, f"it dequantises {source.dtype} to {result.dtype}")
+        arguments = (
+            BufferArgument(result.name, "float", written=True),
+            BufferArgument(source.name, "void"),
+            c_type(source),
+            *_scale(node, source),
+        )
+        return CCall("dla_dequantize", arguments)
+
+    def _trace(self, node: Node) -> tuple[CCall, ...]:
+        """Return the calls of a byte table or of copies, found by running the node; else none."""
+        sources = [self.graph.values[name] for name in self._list_inputs(node)]
+        result = self.graph.values[node.outputs[0]]
+        if len({source.dtype for source in sources}) != 1:
+            return ()
+        session = self._open(node)
+        ends = np.cumsum([source.elements for source in sources])
+
+        def run(numbers: NDArray[Any]) -> NDArray[Any]:
+            parts = np.split(numbers.astype(sources[0].dtype), ends[:-1])
+            given = {
+                one.name: part.reshape(one.shape) for one, part in zip(sources, parts, strict=True)
+            }
+            return session.run(given)[result.name]
+
+        first = sources[0]
+        in_bytes = first.dtype in _BYTES and result.dtype in _BYTES
+        if in_bytes and len(sources) == 1 and first.elements == result.elements:
+            table = _find_table(run, first)
+            if table is not None:
+                return (_look_up(first, result, table),)
+        return _copy_pieces(run, sources, result) if first.dtype == result.dtype else ()
+
+    def _open(self, node: Node) -> PartSession:
+        opened = opener(self.model, self.graph, numerics=self.numerics)
+        return opened(self._list_inputs(node), node.outputs)
+
+    def _translate_onnx(self, node: Node, part: HostPart) -> tuple[CCall, ...]:
+        """Return the calls of a node that is one float operator or Gather of the ONNX model."""
+        if not isinstance(self.model, ModelProto):
+            return ()
+        cut = Cutter(self.model, self.graph).cut(self._list_inputs(node), node.outputs).graph
+        if len(cut.node) != 1:
+            return ()
+        operator = cut.node[0]
+        constants = {one.name: numpy_helper.to_array(one) for one in cut.initializer}
+        result = self.graph.values[node.outputs[0]]
+        if operator.op_type == "Gather":
+            axis = {one.name: helper.get_attribute_value(one) for one in operator.attribute}
+            return self._gather(operator.input, constants, result, int(axis.get("axis", 0)))
+        if operator.op_type in _FLOAT_OPERATIONS and result.dtype == "float32":
+            _refuse_fused(node, part)
+            return (self._combine(operator.input, constants, result, operator.op_type),)
+        return ()
+
+    def _gather(
+        self,
+        names: Sequence[str],
+        constants: Mapping[str, NDArray[Any]],
+        result: Value,
+        axis: int,
+    ) -> tuple[CCall, ...]:
+        if names[1] in constants:
+            return ()
+        index = self.graph.values[names[1]]
+        shape = constants[names[0]].shape if names[0] in constants else self._shape(names[0])
+        item = np.dtype(result.dtype).itemsize
+        axis %= len(shape)
+        outer, inner = (int(np.prod(part)) for part in (shape[:axis], shape[axis + 1 :]))
+        sizes = (index.elements, outer, shape[axis], inner * item)
+        arguments = (
+            BufferArgument(result.name, written=True),
+            self._operand(names[0], constants),
+            BufferArgument(index.name, "void"),
+            c_type(index),
+            *(f"{size}u" for size in sizes),
+        )
+        return (CCall("dla_gather", arguments, checked=True),)
+
+    def _combine(
+        self,
+        names: Sequence[str],
+        constants: Mapping[str, NDArray[Any]],
+        result: Value,
+        op_type: str,
+    ) -> CCall:
+        shapes = [constants[one].shape if one in constants else self._shape(one) for one in names]
+        steps = [_broadcast_steps(shape, result.shape) for shape in shapes]
+        dims = tuple(zip(result.shape, *steps, strict=True))
+        arguments = (
+            BufferArgument(result.name, "float", written=True),
+            *(self._operand(name, constants, "float") for name in names),
+            f"'{_FLOAT_OPERATIONS[op_type]}'",
+            DimensionsArgument(dims),
+            f"{len(dims)}u",
+        )
+        return CCall("dla_combine", arguments)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.graph.values[name].in_model.shape
+
+    def _operand(
+        self, name: str, constants: Mapping[str, NDArray[Any]], target: str = "uint8_t"
+    ) -> BufferArgument | ConstantArgument:
+        if name in constants:
+            return ConstantArgument(to_bytes(constants[name]), target)
+        return BufferArgument(name, target)
+
+
+def _refusal(node: Node, reason: str) -> InputError:
+    return InputError(
+        f"node '{node.name}' ({node.op_type}) runs on the CPU and cannot be exported: {reason}"
+    )
+
+
+def _scale(node: Node, value: Value) -> tuple[str, str, str]:
+    """Return the arguments count, scale and zero point of an integer tensor."""
+    if value.quantization is None or not value.quantization.per_tensor:
+        raise _refusal(node, "it has several scales, or scales computed at run time")
+    scale, zero = value.quantization.scale, value.quantization.zero_point
+    return f"{value.elements}u", c_float(float(scale.item())), str(int(zero.item()))
+
+
+def _refuse_fused(node: Node, part: HostPart) -> None:
+    """Raise InputError if ONNX Runtime would fuse a float node with its (de)quantisations."""
+    made = {name for one in part.nodes if one.op_type == DEQUANTIZE for name in one.outputs}
+    rounded = {name for one in part.nodes if one.op_type == QUANTIZE for name in one.inputs}
+    if made.intersection(node.inputs) and rounded.intersection(node.outputs):
+        raise _refusal(node, "ONNX Runtime fuses it with its quantisation and rounds otherwise")
+
+
+def _broadcast_steps(shape: Sequence[int], result: Sequence[int]) -> tuple[int, ...]:
+    """Return the step of an operand along each dimension of a broadcast result, in elements."""
+    found = []
+    step = 1
+    for place in range(len(result)):
+        size = shape[-1 - place] if place < len(shape) else 1
+        found.append(0 if size == 1 else step)
+        step *= size
+    return tuple(found[::-1])
+
+
+def _look_up(source: Value, result: Value, table: NDArray[np.uint8]) -> CCall:
+    arguments = (
+        BufferArgument(result.name, written=True),
+        BufferArgument(source.name),
+        f"{source.elements}u",
+        ConstantArgument(table),
+    )
+    return CCall("dla_look_up", arguments)
+
+
+def _find_table(run: Run, source: Value) -> NDArray[np.uint8] | None:
+    """Return the byte that an operator makes of each byte, or None if it is not element-wise."""
+    generator = np.random.default_rng(0)
+    count = source.elements
+    table = np.full(256, -1, np.int64)
+    base = np.arange(count) if source.dtype != "bool" else np.arange(count) % 2
+    runs = [base + count * number for number in range(-(-256 // max(count, 1)))]
+    for numbers in (*runs, *(generator.integers(0, 256, count) for _ in range(2))):
+        given = numbers.astype(np.uint8) & np.uint8(1 if source.dtype == "bool" else 255)
+        made = run(given.view(np.bool_ if source.dtype == "bool" else source.dtype))
+        found = made.reshape(-1).view(np.uint8)
+        known = table[given]
+        if ((known >= 0) & (known != found)).any():
+            return None
+        table[given] = found
+        if (table[given] != found).any():
+            return None
+    return table.clip(0).astype(np.uint8)
+
+
+def _copy_pieces(run: Run, sources: Sequence[Value], result: Value) -> tuple[CCall, ...]:
+    """Return strided copies equal to an operator that only moves elements, else none.
+
+    Positions count through the elements of all sources.
+    """
+    count = sum(source.elements for source in sources)
+    dtype = np.dtype(result.dtype)
+    again = _derange(count)
+    first, fills = _run_positions(run, dtype, np.arange(count))
+    again = again if dtype.itemsize == 1 else -again  # finds Relu and Abs
+    second, _ = _run_positions(run, dtype, again)
+    constant = first == second
+    moved = first[~constant]
+    if moved.size and (moved.min() < 0 or moved.max() >= count):
+        return ()
+    different = np.unique(fills[constant].view(f"u{dtype.itemsize}"))
+    if (second[~constant] != again[moved]).any() or different.size > 1:
+        return ()
+    calls = []
+    if different.size:
+        target = BufferArgument(result.name, written=True)
+        fill = ConstantArgument(to_bytes(different))
+        sizes = (f"{result.elements}u", f"{dtype.itemsize}u")
+        calls.append(CCall("dla_fill", (target, fill, *sizes)))
+    begin = 0
+    for source in sources:
+        inside = ~constant & (first >= begin) & (first < begin + source.elements)
+        index = np.where(inside, first - begin, NOTHING).reshape(result.shape)
+        for piece in find_pieces(index):
+            dims = tuple((dim.size, dim.source, dim.target) for dim in piece.dims)
+            starts = (piece.target, piece.source)
+            calls.append(copy_call(result.name, source.name, dims, dtype.itemsize, starts))
+        begin += source.elements
+    return tuple(calls) if len(calls) <= MAX_COPIES else ()
+
+
+def _derange(count: int) -> NDArray[np.int64]:
+    """Return numbers that differ from 0, 1, ... at every place."""
+    order = np.random.default_rng(0).permutation(count)
+    found = np.ones(count, np.int64)
+    if count > 1:
+        found[order] = np.roll(order, 1)
+    return found
+
+
+def copy_call(
+    to: str,
+    source: str,
+    dims: tuple[tuple[int, int, int], ...],
+    item: int,
+    starts: tuple[int, int] = (0, 0),
+) -> CCall:
+    """Return a strided copy of elements of ``item`` bytes; ``starts`` are positions in elements.
+
+    ``dims`` has (count, source step, target step) of each dimension, and ``starts`` the target's
+    first element and the source's.
+    """
+    arguments = (
+        BufferArgument(to, written=True, offset=starts[0] * item),
+        BufferArgument(source, offset=starts[1] * item),
+        DimensionsArgument(dims),
+        f"{len(dims)}u",
+        f"{item}u",
+    )
+    return CCall("dla_copy", arguments)
+
+
+def _run_positions(
+    run: Run, dtype: np.dtype[Any], positions: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Run an operator on coded positions.
+
+    Return the decoded result, and the result of the first run. Types of 8 bits need a run for each
+    digit of the positions. A number that is no position is decoded as a large negative one.
+    """
+    if dtype.itemsize > 1:
+        made = run(positions).reshape(-1)
+        bits = made.view(f"i{made.itemsize}").astype(np.int64)
+        whole = (made == np.rint(made)) & ~((made == 0) & np.signbit(made))
+        return np.where(whole, made, bits - (1 << 62)).astype(np.int64), made
+    base = 2 if dtype == np.bool_ else 256
+    digits = range(max(1, math.ceil(math.log(max(len(positions), 2), base))))
+    runs = [
+        run((positions // base**digit % base).astype(np.uint8).view(dtype)).reshape(-1)
+        for digit in digits
+    ]
+    total = np.zeros(runs[0].shape, np.int64)
+    for digit, made in zip(digits, runs, strict=True):
+        total += base**digit * made.view(np.uint8).astype(np.int64)
+    return total, runs[0]

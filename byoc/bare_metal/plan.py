@@ -1,0 +1,278 @@
+"""Plan of a network on a processor: calls in order, and the place of every buffer in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byoc.bare_metal.calls import BufferArgument, CCall, LayoutArgument, c_type, count_bytes
+from byoc.bare_metal.host_parts import HostTranslator, copy_call
+from byoc.compiler import CompiledNetwork
+from byoc.emission.region import Region
+from byoc.graph import StatePair, Value
+from byoc.layout.region import get_boundary_layout
+from byoc.operators import domain
+from byoc.package.interface import NetworkPort
+from isa.device import ProgramImage, to_image
+from isa.errors import InputError
+from isa.program import Program, Tensor
+
+ALIGNMENT = 64
+"""Alignment of buffers and of the arena in bytes: a cache line, and the device's window."""
+
+
+@dataclass(frozen=True, eq=False)
+class RegionCall:
+    """A region on the device: its image, the buffer of its window, and the layout changes.
+
+    ``window`` is the buffer of the activations. ``guards`` are flags that must have a value for
+    the region to run; ``skipped`` are the outputs that are filled with zeros otherwise.
+    """
+
+    index: int
+    name: str
+    image: ProgramImage
+    window: str
+    packs: tuple[CCall, ...]
+    unpacks: tuple[CCall, ...]
+    guards: tuple[tuple[BufferArgument, int, bool], ...]
+    skipped: tuple[tuple[BufferArgument, int], ...]
+
+
+PlannedCall = CCall | RegionCall
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedPort:
+    """Input or output of the network: the application's tensor and its buffer in the arena."""
+
+    name: str
+    value: Value
+    buffer: str
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkPlan:
+    """Calls of one inference in order, and the arena.
+
+    ``offsets`` are the places of the buffers in bytes. ``state`` has (buffer, value) of the state
+    before the first inference.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    inputs: tuple[PlannedPort, ...]
+    outputs: tuple[PlannedPort, ...]
+    state: tuple[tuple[StatePair, str], ...]
+    offsets: Mapping[str, int]
+    arena_bytes: int
+
+    @property
+    def regions(self) -> tuple[RegionCall, ...]:
+        return tuple(call for call in self.calls if isinstance(call, RegionCall))
+
+
+def plan_network(network: CompiledNetwork) -> NetworkPlan:
+    """Plan a compiled network for a processor without an operating system.
+
+    Raises InputError for a node on the CPU whose bits C cannot reproduce.
+    """
+    graph = network.graph
+    sizes: dict[str, int] = {}
+    interface = network.interface
+    inputs = [_plan_port(port, graph.values, sizes) for port in interface.inputs]
+    calls: list[PlannedCall] = [
+        call for port in interface.inputs for call in _arrange_input(port, graph.values)
+    ]
+    translator = HostTranslator(network.package.model, graph, network.arch.numerics)
+    for part in network.partition.parts:
+        if isinstance(part, Region):
+            calls.append(_plan_region(part, network.programs[part.index], graph.values, sizes))
+        else:
+            calls += translator.translate_part(part)
+    outputs = [_plan_port(port, graph.values, sizes) for port in interface.outputs]
+    calls += [call for port in interface.outputs for call in _restore_output(port, graph.values)]
+    ports = {port.name: port.buffer for port in (*inputs, *outputs)}
+    for state in graph.state:
+        size = count_bytes(graph.values[state.input])
+        calls.append(copy_call(ports[state.input], ports[state.output], ((size, 1, 1),), 1))
+    for name in (buffer.name for call in calls for buffer in _list_buffers(call)):
+        if name not in sizes:
+            sizes[name] = count_bytes(graph.values[name])
+    kept = [ports[state.input] for state in graph.state]
+    offsets, total = _place_buffers(
+        calls, sizes, [one.buffer for one in inputs], [*kept, *(one.buffer for one in outputs)]
+    )
+    pairs = tuple((state, ports[state.input]) for state in graph.state)
+    return NetworkPlan(tuple(calls), tuple(inputs), tuple(outputs), pairs, offsets, total)
+
+
+def _plan_port(
+    port: NetworkPort, values: Mapping[str, Value], sizes: dict[str, int]
+) -> PlannedPort:
+    """Return the buffer of a network port; a port in the graph's own layout shares its tensor."""
+    value = values[port.tensors[0]]
+    if value.constant is not None:
+        raise InputError(f"output '{port.name}' is a constant; leave it out of a bare-metal bundle")
+    buffer = value.name if _is_direct(port, values) else f"port {port.name}"
+    sizes[buffer] = count_bytes(port.value)
+    return PlannedPort(port.name, port.value, buffer)
+
+
+def _is_direct(port: NetworkPort, values: Mapping[str, Value]) -> bool:
+    return len(port.tensors) == 1 and values[port.tensors[0]].layout is None
+
+
+def _arrange_input(port: NetworkPort, values: Mapping[str, Value]) -> Iterator[CCall]:
+    """Yield the calls that convert an input from the model's layout to the graph's."""
+    if not _is_direct(port, values):
+        for name in port.tensors:
+            yield _view_call(f"port {port.name}", port.value, values[name], arrange=True)
+
+
+def _restore_output(port: NetworkPort, values: Mapping[str, Value]) -> Iterator[CCall]:
+    """Yield the calls that convert an output from the graph's layout to the model's."""
+    if not _is_direct(port, values):
+        yield _view_call(f"port {port.name}", port.value, values[port.tensors[0]], arrange=False)
+
+
+def _view_call(buffer: str, outside: Value, value: Value, arrange: bool) -> CCall:
+    """Return the call that applies a tensor's view, or its inverse."""
+    if outside.dtype != value.dtype:
+        raise InputError(
+            f"tensor '{value.name}' is {outside.dtype} in the model and {value.dtype} in the "
+            "graph; a bare-metal bundle needs one type"
+        )
+    factors = value.layout.factors if value.layout else value.shape
+    order = value.layout.order if value.layout else tuple(range(len(factors)))
+    model = np.cumprod((1, *factors[:0:-1]))[::-1].tolist() if factors else []
+    shape = [factors[axis] for axis in order]
+    graph = np.cumprod((1, *shape[:0:-1]))[::-1].tolist() if factors else []
+    dims = tuple(
+        (size, model[axis], step) if arrange else (size, step, model[axis])
+        for size, axis, step in zip(shape, order, graph, strict=True)
+    )
+    item = np.dtype(value.dtype).itemsize
+    names = (value.name, buffer) if arrange else (buffer, value.name)
+    return copy_call(*names, dims, item)
+
+
+def _plan_region(
+    region: Region, program: Program, values: Mapping[str, Value], sizes: dict[str, int]
+) -> RegionCall:
+    image = to_image(program)
+    image = replace(image, activation_bytes=_count_activations(program, image))
+    window = f"window {region.index}"
+    sizes[window] = image.activation_bytes
+    packs = [_move_call(one, values[one.name], program, window) for one in program.inputs]
+    unpacks = []
+    for one in program.outputs:
+        unpacks.append(_move_call(one, values[one.name], program, window))
+        if values[one.name].dtype == domain.INDEX:
+            unpacks.append(_widen_call(values[one.name]))
+            sizes[f"index {one.name}"] = values[one.name].elements
+    guards = [
+        (BufferArgument(name), count_bytes(values[name]), wanted) for name, wanted in region.guards
+    ]
+    skipped = [
+        (BufferArgument(name, written=True), count_bytes(values[name])) for name in region.outputs
+    ]
+    return RegionCall(
+        region.index, program.name, image, window, tuple(packs), tuple(unpacks), tuple(guards),
+        tuple(skipped if guards else ()),
+    )  # fmt: skip
+
+
+def _move_call(tensor: Tensor, value: Value, program: Program, window: str) -> CCall:
+    """Return the call that packs an input of a program, or unpacks an output."""
+    c_type(value)
+    at = BufferArgument(window, written=tensor.role == "input", offset=tensor.address)
+    is_index = value.dtype == domain.INDEX and tensor.role == "output"
+    name = f"index {value.name}" if is_index else value.name
+    host = BufferArgument(name, written=tensor.role == "output")
+    item = np.dtype(tensor.dtype).itemsize
+    flip = 0x80 if value.dtype == "uint8" else 0
+    layout = get_boundary_layout(value.shape, tensor, program.arch)
+    by_row = int(layout.by_row)
+    fields = (layout.images, layout.channels, layout.positions, layout.atom, by_row)
+    described = LayoutArgument((*fields, item, flip))
+    if tensor.role == "input":
+        return CCall("dla_pack", (at, host, described))
+    return CCall("dla_unpack", (host, at, described))
+
+
+def _widen_call(value: Value) -> CCall:
+    """Return the call that converts the device's indices of 8 bits to the model's."""
+    target = BufferArgument(value.name, "int64_t", written=True)
+    source = BufferArgument(f"index {value.name}", "int8_t")
+    numbers = (f"{value.elements}u", str(domain.INDEX_OFFSET))
+    return CCall("dla_widen_index", (target, source, *numbers))
+
+
+def _count_activations(program: Program, image: ProgramImage) -> int:
+    """Return the bytes of the activation window that a program uses.
+
+    The compiler also reserves memory for tensors that stay in the scratchpad.
+    """
+    end = max((one.address + one.nbytes for one in program.tensors), default=0)
+    for command in program.commands:
+        operands = command.instruction.operands(command, program.arch)
+        for access in (*operands.reads, *operands.writes):
+            if access.space == "dram" and access.total and access.address < image.constant_start:
+                end = max(end, access.end)
+    return end
+
+
+def _list_buffers(call: PlannedCall) -> Iterator[BufferArgument]:
+    if isinstance(call, CCall):
+        yield from call.buffers
+        return
+    for one in (*call.packs, *call.unpacks):
+        yield from one.buffers
+    yield from (guard[0] for guard in call.guards)
+    yield from (output[0] for output in call.skipped)
+    yield BufferArgument(call.window)
+
+
+def _place_buffers(
+    calls: Iterable[PlannedCall],
+    sizes: Mapping[str, int],
+    first: Iterable[str],
+    last: Iterable[str],
+) -> tuple[dict[str, int], int]:
+    """Return the offsets of buffers in the arena, and its size.
+
+    Buffers that are in use at the same time do not overlap. ``first`` are in use from the start,
+    ``last`` until the end. Large buffers are placed first, each at the lowest free offset.
+    """
+    listed = list(calls)
+    begin: dict[str, int] = {}
+    end: dict[str, int] = {}
+    for number, call in enumerate(listed):
+        for buffer in _list_buffers(call):
+            begin.setdefault(buffer.name, number)
+            end[buffer.name] = number
+    for name in first:
+        begin[name] = -1
+        end.setdefault(name, -1)
+    for name in last:
+        begin.setdefault(name, -1)
+        end[name] = len(listed)
+    offsets: dict[str, int] = {}
+    total = 0
+    for name in sorted(begin, key=lambda one: (-sizes[one], one)):
+        size = -(-max(sizes[name], 1) // ALIGNMENT) * ALIGNMENT
+        busy = sorted(
+            (place, place + -(-max(sizes[other], 1) // ALIGNMENT) * ALIGNMENT)
+            for other, place in offsets.items()
+            if begin[other] <= end[name] and begin[name] <= end[other]
+        )
+        at = 0
+        for low, high in busy:
+            if at + size <= low:
+                break
+            at = max(at, high)
+        offsets[name] = at
+        total = max(total, at + size)
+    return offsets, total

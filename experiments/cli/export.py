@@ -1,0 +1,104 @@
+"""``dla export``: a network as C source for a processor without an operating system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.cli import options, results
+from experiments.literal import say
+from experiments.running.given import Compiling
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from byoc.bare_metal.source import NetworkSample
+    from byoc.compiler import CompiledNetwork
+    from dla_sim.presets import Preset
+    from experiments.running.network import Network
+    from isa.progress import Progress
+
+BareMetal = Annotated[
+    bool,
+    typer.Option("--bare-metal", help="Write C99 source for firmware (docs/bare-metal.md)."),
+]
+Arena = Annotated[
+    int | None,
+    typer.Option(
+        "--arena", min=1, metavar="BYTES", help="Fail if the network needs more arena memory."
+    ),
+]
+NoSamples = Annotated[
+    bool, typer.Option("--no-samples", help="Record no inference for main.c to compare with.")
+]
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name the network. Default: the model's name.")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Write the files to this folder."),
+    results.Destination(folder=True),
+]
+
+
+@options.expand_options
+def command(
+    wanted: Compiling,
+    bare_metal: BareMetal = False,
+    no_samples: NoSamples = False,
+    arena: Arena = None,
+    name: Name = None,
+    input: options.Input = None,
+    output: Folder = None,
+) -> None:
+    """Write a network, its driver and its CPU parts as C for a microcontroller.
+
+    A folder may hold several networks: export each into it.
+    """
+    with options.pause_collection():
+        from byoc.bare_metal.bundle import measure_plan, plan_bundle, write_bundle
+        from experiments.running.inference import hardware_of
+        from experiments.running.network import load
+
+    if not bare_metal:
+        raise InputError("dla export writes one format; say --bare-metal")
+    machine = hardware_of(wanted)
+    with options.stages() as progress:
+        network = load(wanted, progress)
+        compiled, recorded = _record(network, machine, wanted, input, no_samples, progress)
+        plan = plan_bundle(compiled, arena)
+    called = name or network.name
+    folder = output or Path(f"{called}-bare-metal")
+    paths = write_bundle(folder, called, plan, recorded)
+    sizes = measure_plan(plan, recorded)
+    say(
+        f"{folder}: {len(paths)} files, {len(plan.regions)} regions; arena {sizes.arena:,} bytes, "
+        f"constants {sizes.constants:,}, commands {sizes.commands:,}, samples {sizes.samples:,}"
+    )
+
+
+def _record(
+    network: Network,
+    machine: Preset,
+    wanted: Compiling,
+    input: Path | None,
+    no_samples: bool,
+    progress: Progress,
+) -> tuple[CompiledNetwork, tuple[NetworkSample, ...]]:
+    """Compile a network, and run the inferences that the bundle's main program compares with."""
+    from byoc.bare_metal.source import NetworkSample
+    from experiments.running.inference import open_runtime
+    from experiments.running.network import network_batch
+
+    compiled, runtime = open_runtime(network, machine, wanted.options, progress=progress)
+    if no_samples:
+        return compiled, ()
+    progress(f"simulating {network.name}")
+    samples = []
+    for feeds in network_batch(network, input, wanted.seed, wanted.options).feeds:
+        result = runtime.run(feeds)
+        cycles = {index: trace.cycles for index, trace in result.traces.items()}
+        given = compiled.interface.take_arrays(feeds)
+        samples.append(NetworkSample(given, result.outputs, cycles))
+    return compiled, tuple(samples)

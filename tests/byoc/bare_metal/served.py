@@ -1,0 +1,180 @@
+"""Devices for a bundle's C code: registers served by the simulator, in process and in unicorn."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dla_sim.device import Device
+from dla_sim.mapped import DeviceBus, MappedDevice
+from dla_sim.presets import load_hardware
+
+READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
+WRITE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
+ADDRESS = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+MARGIN = 1 << 30
+"""Bytes before the arena that bus addresses of the host include."""
+REGISTERS = 0x40000000
+"""DeviceBus address of the registers in an image for a microcontroller."""
+HOST_PLATFORM = """
+#include <stdio.h>
+#include "platform.h"
+static struct dla_port port;
+static char printed[4096];
+static size_t length;
+const struct dla_port *platform_port(void) { return &port; }
+void platform_print(const char *text) {
+    length += (size_t)snprintf(printed + length, sizeof printed - length, "%s", text);
+}
+int main(void);
+int run_main(const struct dla_port *given);
+const char *get_printed(void);
+int run_main(const struct dla_port *given) { port = *given; length = 0; return main(); }
+const char *get_printed(void) { return printed; }
+"""
+
+
+class Port(ctypes.Structure):
+    """``struct dla_port``."""
+
+    _fields_ = (
+        ("read", READ), ("write", WRITE), ("context", ctypes.c_void_p), ("base", ctypes.c_size_t),
+        ("clean", ctypes.c_void_p), ("invalidate", ctypes.c_void_p), ("wait", ctypes.c_void_p),
+        ("profile", ctypes.c_void_p), ("bus_address", ADDRESS),
+    )  # fmt: skip
+
+
+@dataclass
+class MainRun:
+    """Result of a bundle's ``main``: return value and printed text."""
+
+    status: int
+    text: str
+
+
+@dataclass
+class Served:
+    """Device served to C code; ``corrupt`` changes a register's value when C writes it."""
+
+    machine: dict[str, Any] = field(default_factory=dict)
+    corrupt: dict[int, int] = field(default_factory=dict)
+
+    def open(self, bus: DeviceBus) -> MappedDevice:
+        hardware = load_hardware(None, **self.machine)
+        return MappedDevice(Device(hardware.arch, hardware.timing), bus)
+
+    def write(self, device: MappedDevice, offset: int, value: int) -> None:
+        device.write32(offset, value ^ self.corrupt.get(offset, 0))
+
+    def run_library(self, library: Path) -> MainRun:
+        """Run ``main`` of a bundle that is built with :data:`HOST_PLATFORM`."""
+        code = ctypes.CDLL(str(library))
+        base = ctypes.addressof(ctypes.c_uint8.in_dll(code, "dla_arena")) - MARGIN
+
+        def store(address: int, data: bytes) -> None:
+            ctypes.memmove(base + address, data, len(data))
+
+        ranges = ((0, 1 << 32),)
+        bus = DeviceBus(lambda at, count: ctypes.string_at(base + at, count), store, ranges)
+        device = self.open(bus)
+        port = Port(
+            READ(lambda _, offset: device.read32(offset)),
+            WRITE(lambda _, offset, value: self.write(device, offset, value)),
+            None, 0, None, None, None, None, ADDRESS(lambda _, pointer: pointer - base),
+        )  # fmt: skip
+        code.get_printed.restype = ctypes.c_char_p
+        status = code.run_main(ctypes.byref(port))
+        return MainRun(status, code.get_printed().decode())
+
+    def run_image(self, machine: str, image: Path) -> MainRun:
+        """Run a bundle's image on an emulated microcontroller until it stops."""
+        segments, symbols = read_elf(image)
+        emulator = open_emulator(machine)
+        ranges = []
+        for address, data, size in segments:
+            low = address & ~0xFFF
+            if not any(begin <= low and address + size <= end for begin, end in ranges):
+                high = -(-(address + size) // 0x1000) * 0x1000 + (1 << 16)
+                emulator.mem_map(low, high - low)
+                ranges.append((low, high))
+            emulator.mem_write(address, data)
+        stack = symbols["dla_stack_end"]
+        emulator.mem_map(stack - (1 << 16), 1 << 16)
+        memories = tuple(ranges)
+        bus = DeviceBus(
+            lambda at, count: bytes(emulator.mem_read(at, count)), emulator.mem_write, memories
+        )
+        device = self.open(bus)
+        printed: list[str] = []
+
+        def read(_: object, offset: int, size: int, data: object) -> int:
+            return device.read32(offset)
+
+        def write(_: object, offset: int, size: int, value: int, data: object) -> None:
+            if offset == PRINT_OFFSET:
+                printed.append(chr(value))
+            else:
+                self.write(device, offset, value)
+
+        emulator.mmio_map(REGISTERS, 0x2000, read, None, write, None)
+        set_stack(machine, emulator, stack)
+        thumb = int(machine == "cortex-m4")
+        emulator.emu_start(symbols["dla_start"] | thumb, symbols["dla_stop"] & ~thumb)
+        result = emulator.mem_read(symbols["dla_main_result"], 4)
+        return MainRun(int.from_bytes(result, "little", signed=True), "".join(printed))
+
+
+PRINT_OFFSET = 0x1000
+"""Offset behind the registers at which an image prints characters."""
+
+
+def open_emulator(machine: str) -> Any:
+    """Return unicorn's emulator of a microcontroller."""
+    import unicorn
+    from unicorn import arm_const
+
+    if machine == "riscv32":
+        return unicorn.Uc(unicorn.UC_ARCH_RISCV, unicorn.UC_MODE_RISCV32)
+    emulator = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
+    emulator.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M4)
+    return emulator
+
+
+def set_stack(machine: str, emulator: Any, stack: int) -> None:
+    """Set the stack pointer, as a Cortex-M does from its vector table."""
+    from unicorn import arm_const
+
+    if machine == "cortex-m4":
+        emulator.reg_write(arm_const.UC_ARM_REG_SP, stack)
+
+
+def read_elf(image: Path) -> tuple[list[tuple[int, bytes, int]], dict[str, int]]:
+    """Return (address, bytes, size in memory) of an image's segments, and its symbols."""
+    content = image.read_bytes()
+    (programs, sections) = struct.unpack_from("<II", content, 28)
+    count, section_bytes, section_count = (
+        struct.unpack_from("<H", content, at)[0] for at in (44, 46, 48)
+    )
+    segments = []
+    for number in range(count):
+        kind, offset, address, _, filed, size = struct.unpack_from(
+            "<6I", content, programs + 32 * number
+        )
+        if kind == 1 and size:
+            segments.append((address, content[offset : offset + filed], size))
+    headers = [
+        struct.unpack_from("<10I", content, sections + section_bytes * number)
+        for number in range(section_count)
+    ]
+    symbols = {}
+    for header in headers:
+        if header[1] == 2:  # SHT_SYMTAB; its link is the section of names
+            names = headers[header[6]][4]
+            for at in range(header[4], header[4] + header[5], 16):
+                name, value = struct.unpack_from("<II", content, at)
+                end = content.index(b"\0", names + name)
+                symbols[content[names + name : end].decode()] = value
+    return segments, symbols

@@ -1,0 +1,75 @@
+"""Bundles on the host: outputs and cycles of the C code equal those of ``dla run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.cli.main import main
+from tests.byoc.bare_metal.images import MACHINES, build_image, build_library
+from tests.byoc.bare_metal.served import HOST_PLATFORM, Served
+
+
+def export(folder: Path, *words: str) -> Path:
+    """Export a network into ``folder``."""
+    assert main(["export", "--bare-metal", *words, "-o", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def build(folder: Path) -> Path:
+    """Build a bundle for the host."""
+    platform = folder / "host.c"
+    platform.write_text(HOST_PLATFORM)
+    sources = [one for one in sorted(folder.glob("*.c")) if one.name != "platform_bare.c"]
+    return build_library(folder, sources)
+
+
+def test_two_networks_in_one_bundle_give_the_simulators_bits(tmp_path: Path) -> None:
+    export(tmp_path, "digits-cnn")
+    export(tmp_path, "keyword-spotting")
+    found = Served().run_library(build(tmp_path))
+    assert found.status == 0, found.text
+    assert found.text.count("equal") == 2
+
+
+def test_a_bundle_for_another_machine_faults(tmp_path: Path) -> None:
+    export(tmp_path, "digits-cnn")
+    found = Served({"settings": {"pe.oc": 4}}).run_library(build(tmp_path))
+    assert found.status == 1
+    assert "the program is for another machine; compile it again" in found.text
+
+
+def test_a_wrong_size_faults(tmp_path: Path) -> None:
+    export(tmp_path, "digits-cnn")
+    found = Served(corrupt={0x048: 64}).run_library(build(tmp_path))
+    assert found.status == 1
+
+
+def test_movement_and_table_on_the_cpu(tmp_path: Path) -> None:
+    export(tmp_path, "lstm-small", "--cpu", "op:Table")
+    found = Served().run_library(build(tmp_path))
+    assert found.status == 0, found.text
+
+
+def test_refusal_names_the_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", "--bare-metal", "digits-cnn", "--cpu", "depthwise", "-o", str(tmp_path)]
+    assert main(words) == 2
+    assert "node 'depthwise' (Conv) runs on the CPU and cannot be exported" in (
+        capsys.readouterr().err
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_arena_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", "--bare-metal", "digits-cnn", "--arena", "100", "-o", str(tmp_path)]
+    assert main(words) == 2
+    assert "the arena needs 320 bytes, more than the 100 of --arena" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_microcontroller_gives_the_simulators_bits(tmp_path: Path, machine: str) -> None:
+    export(tmp_path, "digits-cnn")
+    found = Served().run_image(machine, build_image(machine, tmp_path, "-DDLA_PRINT=0x40001000u"))
+    assert found.text == "digits-cnn, sample 0: equal, cycles 1930\n"
+    assert found.status == 0
