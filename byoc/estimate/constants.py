@@ -329,9 +329,26 @@ MACS_PER_BYTE = 16
 # The CPU, with rates that were chosen and not measured.
 
 HOST_MACS_PER_CYCLE = 8.0
+"""MACs of a node in a cycle."""
 HOST_BYTES_PER_CYCLE = 4.0
+"""Bytes of operands and results that the CPU reads or writes in a cycle."""
 HOST_CYCLES_PER_NODE = 1000.0
 """Cycles to start a node."""
+
+MICROCONTROLLERS = {"Cortex-M4": (3.82, 0.0, 11.55), "Cortex-M55": (0.209, 17.37, 3.79)}
+"""Cycles with CMSIS-NN by CPU: per MAC, per result, and per MAC of a convolution with groups.
+
+They are fitted to published figures. Cortex-M4: inferences a second of the four networks of MLPerf
+Tiny on a NUCLEO-L4R5ZI at 120 MHz with microTVM and CMSIS-NN (mlcommons/tiny_results_v1.1, Krai);
+errors of -4 to +3 %. Cortex-M55: cycles of the first eight layers of MobileNetV2 on an Alif E8 with
+ExecuTorch (pytorch/executorch#17651); errors of -2 to +3 %, first layer of three channels -33 %.
+"""
+MICROCONTROLLER_ELEMENT_CYCLES = 9.07
+"""Cycles of a microcontroller per result of any operator without MACs.
+
+Measured for the quantisation of MobileNetV2's input on that Cortex-M55; assumed for all other
+operators, and for the Cortex-M4.
+"""
 
 # Sizes of caches.
 

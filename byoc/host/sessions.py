@@ -10,7 +10,7 @@ XNNPACK where possible. The parts are host parts, which have a simple cost model
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
@@ -24,10 +24,12 @@ from byoc.estimate.constants import (
     HOST_BYTES_PER_CYCLE,
     HOST_CYCLES_PER_NODE,
     HOST_MACS_PER_CYCLE,
+    MICROCONTROLLER_ELEMENT_CYCLES,
+    MICROCONTROLLERS,
 )
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.tflite.file import TfliteModel
-from byoc.graph import Graph
+from byoc.graph import Graph, Node
 from byoc.operators.host_steps import LOOKUPS, count_scalar_steps
 from byoc.package.package import KNOWN, Count, Model, Package
 from byoc.partitioning.partition import HostPart
@@ -144,6 +146,24 @@ def estimate_cycles(graph: Graph, part: HostPart) -> int:
             + count_scalar_steps(graph, node)
         )
     return total
+
+
+def estimate_microcontroller_cycles(graph: Graph, nodes: Iterable[Node], cpu: str) -> int:
+    """Estimate the cycles of ``nodes`` on a key of ``MICROCONTROLLERS`` that runs CMSIS-NN.
+
+    It assumes int8 operands and weights that the CPU reads without waiting.
+    """
+    per_mac, per_result, per_grouped_mac = MICROCONTROLLERS[cpu]
+    total = 0.0
+    for node in nodes:
+        results = sum(graph.values[name].elements for name in node.outputs)
+        if not node.macs:
+            total += results * MICROCONTROLLER_ELEMENT_CYCLES
+        elif node.attributes.get("group", 1) > 1:
+            total += node.macs * per_grouped_mac
+        else:
+            total += node.macs * per_mac + results * per_result
+    return math.ceil(total)
 
 
 def _nbytes(graph: Graph, name: str) -> int:

@@ -79,9 +79,20 @@ def _warn(package: Package) -> None:
             )
 
 
+Microcontrollers = Annotated[
+    bool,
+    typer.Option(
+        "--microcontrollers",
+        help="Compare with a Cortex-M4 and a Cortex-M55, alone and with the accelerator "
+        "(estimated).",
+    ),
+]
+
+
 @options.expand_options
 def partition(
     wanted: AnyMachine,
+    microcontrollers: Microcontrollers = False,
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
@@ -96,7 +107,12 @@ def partition(
         from byoc.compiler import refuse_fallback
         from experiments.machines.report import describe_whole
         from experiments.report.assemble import placement_entries
+        from experiments.report.microcontrollers import (
+            compare_microcontrollers,
+            microcontroller_table,
+        )
         from experiments.report.tables import placement_rows
+        from experiments.report.terminal import print_parts
         from experiments.running.described import evaluate_requested, settle_machine
         from experiments.running.inference import hardware_of
         from experiments.running.network import load
@@ -116,10 +132,14 @@ def partition(
             compiled = compile_network(package, machine.arch, choices, timing=machine.timing)
             interface, parts = compiled.interface, compiled.partition
             whole = _end_to_end(compiled, machine.timing)
-    results.write_tables(
-        json, csv, _content(interface, parts, whole), placement_rows(placement_entries(parts))
-    )
+    content = _content(interface, parts, whole)
+    compared = compare_microcontrollers(parts, whole) if microcontrollers else ()
+    if compared:
+        content["microcontrollers"] = [entry._asdict() for entry in compared]
+    results.write_tables(json, csv, content, placement_rows(placement_entries(parts)))
     _print_partition(interface, parts, whole, summary)
+    if compared:
+        print_parts(microcontroller_table(compared))
     _warn(package)
     if wanted.options.strict:
         refuse_fallback(parts)

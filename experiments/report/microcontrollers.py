@@ -1,0 +1,55 @@
+"""A network on microcontrollers, alone and with the accelerator: estimated cycles as a table."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from byoc.estimate.constants import MICROCONTROLLERS
+from byoc.host.sessions import estimate_microcontroller_cycles
+from byoc.partitioning.partition import Partition
+from experiments.report.schema import EndToEnd
+from experiments.report.terminal import ReportTable, plain_table
+
+
+class MicrocontrollerEntry(NamedTuple):
+    """Estimated cycles of one inference, whose parts run one after another at one clock."""
+
+    microcontroller: str
+    accelerator: bool
+    cpu_cycles: int
+    dla_cycles: int
+    transfer_cycles: int
+    cycles: int
+
+
+def compare_microcontrollers(
+    partition: Partition, whole: EndToEnd
+) -> tuple[MicrocontrollerEntry, ...]:
+    """Return every microcontroller alone, and with the accelerator on which ``whole`` is based."""
+    graph = partition.graph
+    left = [node for part in partition.host_parts for node in part.nodes]
+    entries = []
+    for cpu in MICROCONTROLLERS:
+        alone = estimate_microcontroller_cycles(graph, graph.nodes, cpu)
+        rest = estimate_microcontroller_cycles(graph, left, cpu)
+        moved = whole.transfer_cycles or 0
+        total = rest + whole.dla_cycles + moved
+        entries += [
+            MicrocontrollerEntry(cpu, False, alone, 0, 0, alone),
+            MicrocontrollerEntry(cpu, True, rest, whole.dla_cycles, moved, total),
+        ]
+    return tuple(entries)
+
+
+def microcontroller_table(entries: Iterable[MicrocontrollerEntry]) -> ReportTable:
+    """Return the table of ``dla partition --microcontrollers``."""
+    names = ("CPU", "accelerator", "transfers", "end to end")
+    columns = (("estimated cycles on", "left"), *((name, "right") for name in names))
+    rows = (
+        (
+            f"{entry.microcontroller} and accelerator" * entry.accelerator
+            or f"{entry.microcontroller} alone",
+            *(f"{cycles:,}" for cycles in entry[2:]),
+        )
+        for entry in entries
+    )
+    return plain_table(*columns, rows=rows)
