@@ -25,7 +25,7 @@ from byoc.options import Option as CompilerOption
 from experiments.cli import results
 from experiments.literal import literal, say
 from experiments.running.declared import CommandOption, list_declared
-from experiments.running.given import Given, MachineChoice, RunRequest
+from experiments.running.given import Compiling, Given, MachineChoice, RunRequest
 from experiments.version import HOME, other_checkout
 from isa import memory
 from isa.errors import InputError
@@ -302,6 +302,26 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
 
         return replace(plain, chosen=load_tuned(tuned, plain, compiler_version()))
     return plain
+
+
+def parse_words(words: Sequence[str]) -> Compiling:
+    """Return the request that the words of a command line state, options and a model.
+
+    Raises InputError for an unknown option or value.
+    """
+
+    def return_request(wanted: Compiling) -> Any:
+        return wanted
+
+    app = typer.Typer(add_completion=False)
+    app.command()(expand_options(return_request))
+    try:
+        made: Compiling = typer.main.get_command(app)(list(words), standalone_mode=False)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # not typer's error for a wrong option
+            raise
+        raise InputError(error.format_message()) from error
+    return made
 
 
 def limit_command(command: Command) -> Command:

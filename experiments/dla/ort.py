@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from itertools import count
@@ -19,31 +20,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.rtl.simulator.kept import get_or_make
-from experiments.running.provider import (
-    FIELD,
-    NAME,
-    RECORD,
-    FusedRegion,
-    ProviderSession,
-)
+from experiments.cli.options import parse_words
+from experiments.running.declared import list_declared
+from experiments.running.given import MachineChoice
+from experiments.running.provider import FIELD, NAME, RECORD, ProviderSession
 from isa.errors import InputError
 from isa.installation import processor
 from isa.reading import first_line
 
 _SOURCES = ("provider.c", "ort_abi.h")
 _FLAGS = ("-std=c99", "-O2", "-fPIC", "-shared")
-_OPEN, _PLACE, _COMPILE, _RUN, _CLOSE, _DROP, _PROFILE, _EVENTS = range(8)
+_OPEN, _PLACE, _COMPILE, _RUN, _RELEASE, _PROFILE, _EVENTS = range(7)
+_PREFIX = f"ep.{NAME.lower()}."
 _Serve = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
 )
 
 
 class _Array(ctypes.Structure):
-    """Memory of a tensor, as the library passes it."""
-
     _fields_ = (("data", ctypes.c_void_p), ("nbytes", ctypes.c_int64))
 
 
@@ -59,37 +55,61 @@ def get_library_path() -> str:
     The C compiler of the computer builds it once; later processes use the copy in the user's cache.
     Raises InputError if there is no compiler.
     """
-    sources = {
-        name: files("byoc.hooks.onnxruntime").joinpath(name).read_text() for name in _SOURCES
-    }
-    facts = (*sources.values(), *_FLAGS, processor())
-    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-    place = str(get_or_make(f"{key}.so", lambda folder: _build(folder, sources)))
-    _connect(ctypes.CDLL(place))
-    return place
+    folder = files("byoc.hooks.onnxruntime")
+    sources = {name: folder.joinpath(name).read_text() for name in _SOURCES}
+    key = hashlib.sha256("\0".join((*sources.values(), *_FLAGS, processor())).encode())
+    place = get_or_make(f"{key.hexdigest()[:32]}.so", lambda made: _build(made, sources))
+    library = ctypes.CDLL(str(place))
+    served = _Serve(_Server(library).serve)
+    library.dla_connect(served)
+    atexit.register(_disconnect, library, served)  # it also keeps the function, as ctypes does not
+    return str(place)
 
 
-def _find_compiler() -> str:
+def _disconnect(library: ctypes.CDLL, served: object) -> None:
+    library.dla_connect(None)
+
+
+def _build(folder: Path, sources: Mapping[str, str]) -> Path:
     known = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
-    found = next(filter(None, map(shutil.which, known)), None)
-    if found is None:
+    compiler = next(filter(None, map(shutil.which, known)), None)
+    if compiler is None:
         raise InputError(
             f"the provider for ONNX Runtime needs a C compiler ({' or '.join(known)}); install it, "
             "on Debian with: apt install gcc libc6-dev"
         )
-    return found
-
-
-def _build(folder: Path, sources: dict[str, str]) -> Path:
-    compiler = _find_compiler()
     for name, text in sources.items():
         (folder / name).write_text(text)
-    words = [compiler, *_FLAGS, "provider.c", "-o", "provider.so"]
+    words = [compiler, *_FLAGS, _SOURCES[0], "-o", "provider.so"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
-        raise InputError(f"{compiler}: {lines[0]}; it must build shared C libraries")
+        lines = [line for line in done.stderr.splitlines() if "error" in line]
+        found = first_line(InputError("\n".join(lines) or "no message"))
+        raise InputError(f"{compiler}: {found}; it must build shared C libraries")
     return folder / "provider.so"
+
+
+def _open_session(settings: Mapping[str, str]) -> ProviderSession:
+    """Return the session of a configuration; its provider options are options of ``dla``.
+
+    A line of a value is the value of one option on a command line.
+    """
+    given = {
+        key.removeprefix(_PREFIX): text.splitlines()
+        for key, text in settings.items()
+        if key.startswith(_PREFIX)
+    }
+    model = "\n".join(given.pop("model", ()))
+    machine = {f"--{key}" for key in given} & {
+        one.word for one in list_declared(MachineChoice).values()
+    }
+    words = [
+        word
+        for key, lines in given.items()
+        for line in lines
+        for word in ([f"--{key}"] if line == "yes" else [f"--{key}", line])
+    ]
+    return ProviderSession(parse_words([*words, "--", model]), bool(machine), settings)
 
 
 class _Server:
@@ -99,69 +119,52 @@ class _Server:
         self._reply = library.dla_reply
         self._reply.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
         self._numbers = count(1)
-        self._sessions = dict[int, ProviderSession]()
-        self._regions = dict[int, tuple[ProviderSession, FusedRegion]]()
+        self._known = dict[int, Any]()
 
     def serve(self, request: int, number: int, data: int, size: int, reply: int) -> int:
         """Answer a request of the library; return 1 if the reply is an error's message."""
+        failed = 0
         try:
-            answer, failed = self._answer(request, number, data, size), 0
-        except InputError as error:
-            answer, failed = str(error), 1
+            answer = self._answer(request, number, data, size)
         except Exception as error:  # ONNX Runtime reports it; C cannot
-            answer, failed = f"dla: {type(error).__name__}: {first_line(error)}", 1
+            failed = 1
+            kind = "" if isinstance(error, InputError) else f"dla: {type(error).__name__}: "
+            answer = f"{kind}{first_line(error)}"
         content = answer.encode(errors="surrogateescape")
         self._reply(reply, content, len(content))
         return failed
 
     def _answer(self, request: int, number: int, data: int, size: int) -> str:
+        if request == _RELEASE:
+            self._known.pop(number, None)
+            return ""
         if request == _RUN:
-            session, region = self._regions[number]
-            session.run(region, _list_arrays(data, size))
+            session, region = self._known[number]
+            arrays = (_Array * size).from_address(data)
+            session.run(region, [_view_bytes(one.data, one.nbytes) for one in arrays])
             return ""
-        if request in (_CLOSE, _DROP):
-            (self._sessions if request == _CLOSE else self._regions).pop(number, None)
-            return ""
-        content = ctypes.string_at(data, size) if size else b""
+        text = ctypes.string_at(data, size).decode(errors="surrogateescape") if size else ""
         if request == _OPEN:
-            pairs = (record.split(FIELD) for record in content.decode().split(RECORD)[:-1])
-            session = ProviderSession(dict(pairs))
-            return str(self._number(self._sessions, session))
-        return self._answer_session(request, self._sessions[number], content)
-
-    def _answer_session(self, request: int, session: ProviderSession, content: bytes) -> str:
-        if request == _PLACE:
-            return session.place(content.decode(errors="surrogateescape"))
+            pairs = (record.split(FIELD) for record in text.split(RECORD)[:-1])
+            return self._keep(_open_session(dict(pairs)))
+        session = self._known[number]
         if request == _COMPILE:
-            region, text = session.compile(content.decode(errors="surrogateescape"))
-            return f"{self._number(self._regions, (session, region))} {text}"
-        if request == _PROFILE:
-            session.start_profiling(int.from_bytes(content, "little", signed=True))
-            return ""
-        return session.end_profiling()
+            region, answer = session.compile(text)
+            return f"{self._keep((session, region))} {answer}"
+        actions = {
+            _PLACE: session.place,
+            _PROFILE: session.start_profiling,
+            _EVENTS: session.end_profiling,
+        }
+        return str(actions[request](text))
 
-    def _number(self, table: dict[int, Any], thing: object) -> int:
+    def _keep(self, thing: object) -> str:
         number = next(self._numbers)
-        table[number] = thing
-        return number
+        self._known[number] = thing
+        return str(number)
 
 
-def _list_arrays(data: int, size: int) -> list[NDArray[np.uint8]]:
-    """Return the bytes of the tensors of a run, without copying them."""
-    return [
-        np.frombuffer((ctypes.c_uint8 * one.nbytes).from_address(one.data), np.uint8)
-        if one.nbytes
-        else np.zeros(0, np.uint8)
-        for one in (_Array * size).from_address(data)
-    ]
-
-
-def _connect(library: ctypes.CDLL) -> None:
-    """Let the library ask this process until the interpreter ends."""
-    served = _Serve(_Server(library).serve)
-    library.dla_connect(served)
-    atexit.register(_disconnect, library, served)  # and keep the function, which ctypes does not
-
-
-def _disconnect(library: ctypes.CDLL, served: object) -> None:
-    library.dla_connect(None)
+def _view_bytes(data: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if not nbytes:
+        return np.zeros(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(data))

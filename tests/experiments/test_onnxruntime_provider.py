@@ -1,16 +1,31 @@
 """The execution provider of ONNX Runtime: placement, bits, contexts, profiles and errors."""
 
+import ctypes
+import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
+from dla import ort
 from experiments.models import MODELS
 from experiments.running.given import Given
 from experiments.running.inference import run
 from experiments.running.network import load
-from tests.onnxruntime_networks import compare, open_session
+from experiments.running.provider import read_context
+from isa.errors import InputError
+from tests.onnxruntime_networks import compare, devices, open_session, settings
+
+IMAGE = np.random.default_rng(3).standard_normal((1, 1, 8, 8), np.float32)
+CPU_BETWEEN = {"isa": "v1"}
+"""A machine on which some operators between two regions run on the CPU."""
+WARNINGS = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +38,14 @@ def digits(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def expected(digits):
+    return run(digits / "digits.onnx", isa="v4", inputs=IMAGE)
+
+
 @pytest.mark.parametrize(
     ("file", "machine"),
-    [
-        ("digits.onnx", {}),
-        ("integer.onnx", {}),
-        ("integer.onnx", {"isa": "v1"}),  # runs some operators between regions on the CPU
-    ],
+    [("digits.onnx", {}), ("integer.onnx", {}), ("integer.onnx", CPU_BETWEEN)],
 )
 def test_a_session_places_and_computes_what_dla_does(digits, file, machine):
     words = compare(digits / file, machine, file == "integer.onnx")
@@ -48,3 +64,180 @@ def test_two_sessions_on_two_machines_run_in_threads(digits):
         for session in sessions:
             found = pool.map(lambda feed, one=session: one.run(None, feed)[0], feeds)
             assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize("embedded", ["0", "1"])
+def test_an_exported_context_runs_without_its_model(digits, tmp_path, embedded):
+    file = tmp_path / "context.onnx"
+    export = {"ep.context_enable": "1", "ep.context_file_path": str(file)}
+    export |= {"ep.context_embed_mode": embedded}
+    session = open_session(str(digits / "digits.onnx"), CPU_BETWEEN, export)
+    (name,) = [one.name for one in session.get_inputs()]
+    given = {name: IMAGE}
+    assert [node.op_type for node in onnx.load(file).graph.node].count("EPContext") == 2
+    assert len(list(tmp_path.glob("*.bin"))) == (0 if embedded == "1" else 2)
+    loaded = open_session(str(file), {})
+    assert np.array_equal(loaded.run(None, given)[0], session.run(None, given)[0])
+    with pytest.raises(Exception, match=r"region0.* is for another machine: .* has isa = v1"):
+        open_session(str(file), {"isa": "v4"})
+
+
+def test_a_damaged_context_is_one_error(digits, tmp_path):
+    file = tmp_path / "context.onnx"
+    export = {"ep.context_enable": "1", "ep.context_file_path": str(file)}
+    open_session(str(digits / "digits.onnx"), {"isa": "v4"}, export)
+    (context,) = tmp_path.glob("*.bin")
+    content = context.read_bytes()
+    for damaged, said in (
+        (content[:-9], "truncated or corrupted"),
+        (b"x" + content, "no context of dla"),
+        (b"{}" + content[content.index(b"\n") :], "no context of dla"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read_context(damaged, "net_0.bin")
+    context.write_bytes(b"")
+    with pytest.raises(Exception, match=f"{context.name}: no context of dla; export"):
+        open_session(str(file), {})
+    context.unlink()
+    with pytest.raises(Exception, match=context.name):
+        open_session(str(file), {})
+
+
+def test_profiling_events_have_the_cycles_of_dla_run(digits, expected, tmp_path):
+    options = settings()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    options.add_provider_for_devices(devices(), {"isa": "v4"})
+    session = onnxruntime.InferenceSession(digits / "digits.onnx", options)
+    for _ in range(2):
+        session.run(None, {session.get_inputs()[0].name: IMAGE})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    own = [event for event in events if "cycles" in event["args"]]
+    assert [int(event["args"]["cycles"]) for event in own] == [expected.report.totals.cycles] * 2
+    nodes = [event for event in events if event["args"].get("provider") == ort.get_ep_name()]
+    node = next(event for event in nodes if event["name"] == f"{own[0]['name']}_kernel_time")
+    assert (
+        node["ts"] <= own[0]["ts"] <= own[0]["ts"] + own[0]["dur"] <= node["ts"] + node["dur"] + 1
+    )
+
+
+def test_options_are_those_of_commands(digits, expected):
+    asked = {"isa": "v4", "set": "pe.oc=8\nsram_bytes=64KiB", "schedule": "seed", "no-cache": "yes"}
+    session = open_session(str(digits / "digits.onnx"), asked)
+    given = {session.get_inputs()[0].name: IMAGE}
+    assert np.array_equal(session.run(None, given)[0], expected.outputs["logits"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"presett": "x"}, "No such option: --presett (Possible options: --preset"),
+        ({"preset": "nonesuch"}, "unknown preset 'nonesuch'"),
+        ({"schedule": "fast"}, "'fast' is not one of 'seed', 'default'"),
+        ({"seed": "x"}, "unable to parse string as an integer"),
+        ({"set": "pe.oc=none"}, "setting pe.oc=none"),
+        ({"strict": "yes", **CPU_BETWEEN}, "run on the CPU"),
+        ({"model": "nonesuch.onnx"}, "nonesuch"),
+    ],
+)
+def test_a_wrong_option_is_one_error(digits, options, said):
+    with pytest.raises(Exception, match="FAIL") as caught:
+        open_session(str(digits / "digits.onnx"), options)
+    assert said in str(caught.value)
+    assert len(str(caught.value).strip().splitlines()) == 1
+
+
+def test_a_model_in_memory_needs_the_name_of_its_file(digits, expected):
+    content = (digits / "digits.onnx").read_bytes()
+    with pytest.raises(Exception, match="the session got bytes; give InferenceSession the file"):
+        open_session(content, {})
+    session = open_session(content, {"model": str(digits / "digits.onnx"), "isa": "v4"})
+    found = session.run(None, {session.get_inputs()[0].name: IMAGE})[0]
+    assert np.array_equal(found, expected.outputs["logits"])
+
+
+def test_a_session_outlives_the_registration_of_the_library(digits, expected):
+    session = open_session(str(digits / "digits.onnx"), {"isa": "v4"})
+    given = {session.get_inputs()[0].name: IMAGE}
+    onnxruntime.unregister_execution_provider_library(ort.get_ep_name())
+    assert ort.get_ep_name() not in [one.ep_name for one in onnxruntime.get_ep_devices()]
+    assert np.array_equal(session.run(None, given)[0], expected.outputs["logits"])
+    del session
+    again = open_session(str(digits / "digits.onnx"), {"isa": "v4"})
+    assert np.array_equal(again.run(None, given)[0], expected.outputs["logits"])
+
+
+def test_an_old_onnx_runtime_is_rejected_by_name():
+    """The library sees ONNX Runtime 1.20, which has the tables of version 1 but not of 1.29."""
+    said = []
+    pointer, text = ctypes.c_void_p, ctypes.c_char_p
+    create = ctypes.CFUNCTYPE(pointer, ctypes.c_int, text)(lambda _, words: said.append(words) or 1)
+    table = (pointer * 1)(ctypes.cast(create, pointer))
+    get = ctypes.CFUNCTYPE(pointer, ctypes.c_uint32)(
+        lambda version: ctypes.addressof(table) if version == 1 else None
+    )
+    name = ctypes.CFUNCTYPE(pointer)(lambda: ctypes.cast(text(b"1.20.0"), pointer).value)
+    base = (pointer * 2)(ctypes.cast(get, pointer), ctypes.cast(name, pointer))
+    library = ctypes.PyDLL(ort.get_library_path())
+    library.CreateEpFactories.restype = pointer
+    count = ctypes.c_size_t(7)
+    factories = (pointer * 1)()
+    arguments = (base, None, factories, ctypes.c_size_t(1), ctypes.byref(count))
+    assert library.CreateEpFactories(b"dla", *arguments) == 1
+    assert said == [
+        b"dla needs ONNX Runtime 1.29 or later, and this is 1.20.0; pip install -U onnxruntime"
+    ]
+    assert count.value == 0
+
+
+def test_without_a_compiler_there_is_one_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "nonesuch")
+    monkeypatch.delenv("DLA_NO_CACHE", raising=False)
+    monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path))
+    with pytest.raises(InputError, match=r"needs a C compiler \(nonesuch\); install it"):
+        ort.get_library_path.__wrapped__()
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(InputError, match=r"false: .*must build shared C libraries"):
+        ort.get_library_path.__wrapped__()
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_the_sources_compile_without_a_warning(tmp_path):
+    sources = Path(ort.__file__).parents[2] / "byoc" / "hooks" / "onnxruntime" / "provider.c"
+    words = ["gcc", *WARNINGS, "-c", str(sources), "-o", str(tmp_path / "provider.o")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+SANITIZED = """
+import sys
+from dla import ort
+ort._FLAGS = (*ort._FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+import numpy as np
+from tests.onnxruntime_networks import open_session
+given = {"image": np.ones((1, 1, 8, 8), np.float32)}
+export = {"ep.context_enable": "1", "ep.context_file_path": sys.argv[2]}
+first = open_session(sys.argv[1], {"isa": "v1"}, export).run(None, given)[0]
+assert np.array_equal(open_session(sys.argv[2], {}).run(None, given)[0], first)
+try:
+    open_session(sys.argv[1], {"isa": "none"})
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_the_library_runs_under_sanitizers(digits, tmp_path):
+    names = ["libasan.so", "libubsan.so"]
+    found = [["gcc", f"-print-file-name={name}"] for name in names]
+    loaded = [subprocess.check_output(words, text=True).strip() for words in found]
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": " ".join(loaded),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "DLA_CACHE_DIR": str(tmp_path),
+    }
+    words = [sys.executable, "-c", SANITIZED, str(digits / "digits.onnx"), str(tmp_path / "c.onnx")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "FAIL" in done.stdout

@@ -16,7 +16,7 @@
 #define ITEM "\x1d"
 #define NAME "DlaExecutionProvider"
 
-enum request { OPEN, PLACE, COMPILE, RUN, CLOSE, DROP, PROFILE, EVENTS };
+enum request { OPEN, PLACE, COMPILE, RUN, RELEASE, PROFILE, EVENTS };
 
 struct text {
     char *data;
@@ -108,10 +108,10 @@ static OrtStatus *ask_text(enum request request, int64_t number, const struct te
     return ask(request, number, sent->data, sent->size, reply);
 }
 
-static void tell(enum request request, int64_t number) {
+static void release(int64_t number) {
     struct text reply = {0};
     if (serve != NULL)
-        serve((int)request, number, NULL, 0, &reply);
+        serve(RELEASE, number, NULL, 0, &reply);
     free(reply.data);
 }
 
@@ -318,7 +318,7 @@ static void release_region(struct region *region) {
         free(region->shapes[i]);
     free(region->shapes);
     free(region->ranks);
-    tell(DROP, region->number);
+    release(region->number);
     free(region);
 }
 
@@ -457,8 +457,10 @@ static void release_profiler(struct OrtProfiler *profiler) { free(profiler); }
 
 static OrtStatus *start_profiling(struct OrtProfiler *profiler, int64_t offset_ns) {
     struct text reply = {0};
-    OrtStatus *status =
-        ask(PROFILE, ((struct profiler *)profiler)->session, &offset_ns, sizeof offset_ns, &reply);
+    char offset[32];
+    int size = snprintf(offset, sizeof offset, "%" PRId64, offset_ns);
+    int64_t session = ((struct profiler *)profiler)->session;
+    OrtStatus *status = ask(PROFILE, session, offset, (size_t)size, &reply);
     free(reply.data);
     return status;
 }
@@ -622,7 +624,7 @@ static void release_ep(struct OrtEpFactory *factory, struct OrtEp *ep) {
     (void)factory;
     if (ep == NULL)
         return;
-    tell(CLOSE, ((struct provider *)ep)->session);
+    release(((struct provider *)ep)->session);
     free(ep);
 }
 
