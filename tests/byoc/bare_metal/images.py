@@ -11,6 +11,27 @@ from tests.byoc.bare_metal.building import WARNINGS
 
 UNDEFINED = ("-fsanitize=undefined", "-fno-sanitize-recover=all")
 
+HOST_PLATFORM = """
+#include "platform.h"
+static struct dla_port port;
+static char printed[1 << 16];
+static size_t length;
+const struct dla_port *platform_port(void) { return &port; }
+void platform_print(const char *text) {
+    for (; *text != '\\0' && length + 1 < sizeof printed; length++) printed[length] = *text++;
+    printed[length] = '\\0';
+}
+int main(void);
+int run_main(const struct dla_port *given);
+const char *get_printed(void);
+int run_main(const struct dla_port *given) {
+    port = *given;
+    length = 0;
+    return main();
+}
+const char *get_printed(void) { return printed; }
+"""
+
 
 def run_command(words: Sequence[str | Path], **options: object) -> str:
     """Run a command and return its output; fail with the output if the command fails."""
@@ -36,10 +57,21 @@ MACHINES = {
 """Options of ziglang's clang for each microcontroller."""
 
 
+HOST_ONLY = ("dla_socket.c", "platform_host.c", "host.c")
+
+
+def build_bundle(folder: Path) -> Path:
+    """Build a bundle in ``folder`` as a shared library with :data:`HOST_PLATFORM`."""
+    (folder / "host.c").write_text(HOST_PLATFORM)
+    left_out = ("platform_bare.c", *HOST_ONLY[:2])
+    sources = [one for one in sorted(folder.glob("*.c")) if one.name not in left_out]
+    return build_library(folder, sources)
+
+
 def build_image(machine: str, folder: Path, *flags: str) -> Path:
     """Build a bundle in ``folder`` as a program for a microcontroller, with ziglang's clang."""
     image = folder / f"{machine}.elf"
-    sources = sorted(folder.glob("*.c"))
+    sources = [one for one in sorted(folder.glob("*.c")) if one.name not in HOST_ONLY]
     run_command(
         [sys.executable, "-m", "ziglang", "cc", *MACHINES[machine], "-O2", "-ffreestanding",
          "-fno-sanitize=undefined", *WARNINGS, *flags, *sources,

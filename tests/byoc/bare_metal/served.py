@@ -19,22 +19,6 @@ MARGIN = 1 << 30
 """Bytes before the arena that bus addresses of the host include."""
 REGISTERS = 0x40000000
 """DeviceBus address of the registers in an image for a microcontroller."""
-HOST_PLATFORM = """
-#include <stdio.h>
-#include "platform.h"
-static struct dla_port port;
-static char printed[4096];
-static size_t length;
-const struct dla_port *platform_port(void) { return &port; }
-void platform_print(const char *text) {
-    length += (size_t)snprintf(printed + length, sizeof printed - length, "%s", text);
-}
-int main(void);
-int run_main(const struct dla_port *given);
-const char *get_printed(void);
-int run_main(const struct dla_port *given) { port = *given; length = 0; return main(); }
-const char *get_printed(void) { return printed; }
-"""
 
 
 class Port(ctypes.Structure):
@@ -70,7 +54,7 @@ class Served:
         device.write32(offset, value ^ self.corrupt.get(offset, 0))
 
     def run_library(self, library: Path) -> MainRun:
-        """Run ``main`` of a bundle that is built with :data:`HOST_PLATFORM`."""
+        """Run ``main`` of a bundle built by :func:`tests.byoc.bare_metal.images.build_bundle`."""
         code = ctypes.CDLL(str(library))
         base = ctypes.addressof(ctypes.c_uint8.in_dll(code, "dla_arena")) - MARGIN
 
@@ -94,12 +78,11 @@ class Served:
         segments, symbols = read_elf(image)
         emulator = open_emulator(machine)
         ranges = []
-        for address, data, size in segments:
-            low = address & ~0xFFF
-            if not any(begin <= low and address + size <= end for begin, end in ranges):
-                high = -(-(address + size) // 0x1000) * 0x1000 + (1 << 16)
-                emulator.mem_map(low, high - low)
-                ranges.append((low, high))
+        for part in sorted({address >> 28 for address, _, _ in segments}):  # flash and RAM
+            ends = [address + size for address, _, size in segments if address >> 28 == part]
+            ranges.append((part << 28, -(-max(ends) // 0x1000) * 0x1000))
+            emulator.mem_map(part << 28, ranges[-1][1] - ranges[-1][0])
+        for address, data, _ in segments:
             emulator.mem_write(address, data)
         stack = symbols["dla_stack_end"]
         emulator.mem_map(stack - (1 << 16), 1 << 16)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.cli.main import main
-from tests.byoc.bare_metal.images import MACHINES, build_image, build_library
-from tests.byoc.bare_metal.served import HOST_PLATFORM, Served
+from tests.byoc.bare_metal.images import MACHINES, build_bundle, build_image
+from tests.byoc.bare_metal.served import Served
+from tests.byoc.bare_metal.whole_networks import run_network
 
 
 def export(folder: Path, *words: str) -> Path:
@@ -17,39 +18,31 @@ def export(folder: Path, *words: str) -> Path:
     return folder
 
 
-def build(folder: Path) -> Path:
-    """Build a bundle for the host."""
-    platform = folder / "host.c"
-    platform.write_text(HOST_PLATFORM)
-    sources = [one for one in sorted(folder.glob("*.c")) if one.name != "platform_bare.c"]
-    return build_library(folder, sources)
-
-
 def test_two_networks_in_one_bundle_give_the_simulators_bits(tmp_path: Path) -> None:
     export(tmp_path, "digits-cnn")
     export(tmp_path, "keyword-spotting")
-    found = Served().run_library(build(tmp_path))
+    found = Served().run_library(build_bundle(tmp_path))
     assert found.status == 0, found.text
     assert found.text.count("equal") == 2
 
 
 def test_a_bundle_for_another_machine_faults(tmp_path: Path) -> None:
     export(tmp_path, "digits-cnn")
-    found = Served({"settings": {"pe.oc": 4}}).run_library(build(tmp_path))
+    found = Served({"settings": {"pe.oc": 4}}).run_library(build_bundle(tmp_path))
     assert found.status == 1
     assert "the program is for another machine; compile it again" in found.text
 
 
 def test_a_wrong_size_faults(tmp_path: Path) -> None:
     export(tmp_path, "digits-cnn")
-    found = Served(corrupt={0x048: 64}).run_library(build(tmp_path))
+    found = Served(corrupt={0x048: 64}).run_library(build_bundle(tmp_path))
     assert found.status == 1
 
 
-def test_movement_and_table_on_the_cpu(tmp_path: Path) -> None:
-    export(tmp_path, "lstm-small", "--cpu", "op:Table")
-    found = Served().run_library(build(tmp_path))
-    assert found.status == 0, found.text
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["autoencoder", "resnet-8", "visual-wake-words"])
+def test_whole_networks_on_all_processors(name: str) -> None:
+    assert run_network(name, ["host", *MACHINES])
 
 
 def test_refusal_names_the_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
