@@ -118,15 +118,14 @@ def measure(text: str, workers: int) -> Measured:
 
     Every point must end ok.
     """
-    from experiments.sweep.session import run_sweep
+    from experiments.sweep.session import SweepSession
     from experiments.sweep.spec import parse_spec
 
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "results.sqlite"
-        tally = run_sweep(
-            parse_spec(text), output, workers=workers, stage=meter.stage, report=meter.report
-        )
+        with SweepSession(parse_spec(text), output, workers=workers, stage=meter.stage) as session:
+            tally = session.run_all(stage=meter.stage, report=meter.report)
     end = time.perf_counter()
     if tally.new["ok"] != tally.done:
         raise SystemExit(f"not every point ended ok: {tally}")

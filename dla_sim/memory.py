@@ -85,16 +85,6 @@ def operand_bytes(operands: Operands, streams: Streams, arch: Arch) -> tuple[int
     return arch.memory.word * sum(streams[:count]), arch.memory.word * sum(streams[count:])
 
 
-def count_crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
-    """Return for each EX command the most operands that use one bank, and 0 for other commands.
-
-    The result counts as an operand. For banked memory, return the largest number of words in one
-    bank or at the port of several operands.
-    """
-    streams = streams_of(commands, operands, arch)
-    return count_crowds_of(operands, streams, hulls_of(operands, streams, arch), arch)
-
-
 def hulls_of(
     operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch
 ) -> tuple[tuple[Hull, ...], ...]:

@@ -66,10 +66,3 @@ def explain(word: str) -> str:
     """Return the text of a tooltip for a heading or label; empty if it has no entry."""
     found = find_term(word)
     return "" if found is None else found.text
-
-
-def markdown_rows() -> str:
-    """Return the rows of the table in ``docs/glossary.md``."""
-    return "".join(
-        f"| {', '.join(term.words)} | {term.meaning} | {term.defined} |\n" for term in glossary()
-    )

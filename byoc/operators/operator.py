@@ -174,11 +174,6 @@ class Operator(Reading):
         """True if the result has no padding after a last channel that does not fill an atom."""
         return self.traits.dense_result and self.output.elements % self.output.layout.atom > 0
 
-    @property
-    def takes_any_layout(self) -> bool:
-        """True if operands may have any layout, as in element-wise operators and movements."""
-        return self.traits.moves or self.elementwise
-
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return the layouts that operands and result need in banked memory, or why there are none.
 

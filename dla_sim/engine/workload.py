@@ -102,12 +102,6 @@ class TransferTable:
         return sums
 
 
-def transfer(access: Access, memory: MemoryTiming) -> tuple[int, int]:
-    """Return the bus slots and the beats of a transfer of the rows of ``access``."""
-    slots, beats = TransferTable([access]).cost(memory)
-    return int(slots[0]), int(beats[0])
-
-
 def row_slots(starts: Int64, nbytes: Int64, memory: MemoryTiming) -> Int64:
     """Return the bus slots of separate rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
     burst = memory.burst_bytes

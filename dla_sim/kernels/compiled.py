@@ -18,7 +18,6 @@ from isa.installation import remedy
 
 Bytes = NDArray[np.int8]
 Int32 = NDArray[np.int32]
-Float32 = NDArray[np.float32]
 Limits = tuple[float, float, int]
 """Lowest and highest scaled value (integers below 2**17), and the zero point added to the
 result.

@@ -180,18 +180,6 @@ def get_traced_executable(
     return build_executable(own_text(program.arch, timing, replacing, engines), traced=True)
 
 
-def reduce_to_limits(arch: Arch, limits: Limits) -> Arch:
-    """Reduce a machine's array and lanes to the ``limits`` of the hardware.
-
-    Programs have the same meaning on it.
-    """
-    pe = {axis: min(getattr(arch.pe, axis), getattr(limits, axis)) for axis in ("ic", "oc", "ow")}
-    values = {**arch.model_dump(), "pe": pe}
-    return Arch.model_validate(
-        {**values, "post_lanes": min(limits.lanes, Arch.model_validate(values).lanes)}
-    )
-
-
 def run_each(
     cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None
 ) -> Iterator[Outcome]:

@@ -183,31 +183,6 @@ class SweepSession:
         return None if row is None else flat_row(row)
 
 
-def run_sweep(
-    spec: Spec,
-    output: Path,
-    *,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    retry_failed: bool = False,
-    command: str = "dla sweep",
-    stage: Progress = silent,
-    report: Report = silent,
-) -> Tally:
-    """Give every point of ``spec`` a row in the results file ``output``.
-
-    Points with a row are not run again.
-
-    Arguments are those of :class:`experiments.sweep.session.SweepSession`. In addition,
-    ``retry_failed`` first removes the rows that failed, and ``report`` is called whenever rows have
-    been written. Raises InputError as a session does.
-    """
-    with SweepSession(
-        spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage
-    ) as session:
-        return session.run_all(retry_failed, stage, report)
-
-
 IN_MEMORY = "<specification>"
 """Source name of a specification that was not read from a file."""
 

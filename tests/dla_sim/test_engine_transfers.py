@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dla_sim.engine.workload import transfer
+from dla_sim.engine.workload import TransferTable
 from dla_sim.timing import MemoryTiming, Timing
 from isa.access import Access, strided
 
@@ -22,6 +22,12 @@ MEMORIES = [
     MemoryTiming(width=8, burst_bytes=64, latency=100, outstanding=16, rate=Fraction(11, 25)),
     MemoryTiming(width=16, burst_bytes=256, latency=10, outstanding=3, rate=Fraction(7, 3)),
 ]
+
+
+def transfer(access: Access, memory: MemoryTiming) -> tuple[int, int]:
+    """Return the slots and beats that the simulator computes for one access."""
+    slots, beats = TransferTable([access]).cost(memory)
+    return int(slots[0]), int(beats[0])
 
 
 def bursts_one_by_one(access: Access, memory: MemoryTiming) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.glossary import markdown_rows
+from experiments.glossary import glossary
 
 PAGE = Path(__file__).parents[2] / "docs/glossary.md"
 MARK = "<!-- tests.docs.glossary -->\n"
@@ -16,7 +16,16 @@ HEAD = "| word | meaning | defined in |\n|---|---|---|\n"
 
 def written(page: str) -> str:
     """The page with the present words after the mark."""
-    return page.partition(MARK)[0] + MARK + "\n" + HEAD + markdown_rows()
+    return (
+        page.partition(MARK)[0]
+        + MARK
+        + "\n"
+        + HEAD
+        + "".join(
+            f"| {', '.join(term.words)} | {term.meaning} | {term.defined} |\n"
+            for term in glossary()
+        )
+    )
 
 
 if __name__ == "__main__":

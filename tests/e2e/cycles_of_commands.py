@@ -37,7 +37,6 @@ from experiments.explore.exploring import explore
 from experiments.running.network import Network, load_network
 from experiments.sweep import pools
 from experiments.sweep.results import flat_rows
-from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from experiments.systems.plans import PlanMaker
 from experiments.tune.explain import compare_cycles, compile_package
@@ -48,6 +47,7 @@ from isa.reading import toml_text
 from tests.e2e.random_graphs import random_graph
 from tests.e2e.random_networks import random_network
 from tests.e2e.random_quantisation import random_package
+from tests.experiments.sweeping import run_sweep
 
 MACHINES = 5
 """Machines of one network."""

@@ -22,9 +22,9 @@ from experiments.compare.sources import report_snapshot
 from experiments.report.schema import RunReport
 from experiments.running.inference import run
 from experiments.sweep.results import Sweep, load_sweep
-from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from tests.experiments.command_line import save_tiny
+from tests.experiments.sweeping import run_sweep
 
 Value = TypeVar("Value")
 

@@ -6,9 +6,11 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
-from experiments.sweep.session import run_sweep
+from experiments.sweep.driver import Report, Tally
+from experiments.sweep.session import SweepSession
 from experiments.sweep.spec import Spec, parse_spec
 from experiments.sweep.store import COLUMNS, Store
+from isa.progress import Progress, silent
 from tests.experiments.command_line import save_tiny
 
 
@@ -25,6 +27,31 @@ def spec_of(folder: Path, text: str) -> Spec:
     """The specification of ``text``; its network, if it is ``tiny.onnx``, is there."""
     path = written(folder, text)
     return parse_spec(path.read_text(), folder, "grid.toml")
+
+
+def run_sweep(
+    spec: Spec,
+    output: Path,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    command: str = "dla sweep",
+    stage: Progress = silent,
+    report: Report = silent,
+) -> Tally:
+    """Give every point of ``spec`` a row in the results file ``output``.
+
+    Points with a row are not run again.
+
+    Arguments are those of :class:`experiments.sweep.session.SweepSession`. In addition,
+    ``retry_failed`` first removes the rows that failed, and ``report`` is called whenever rows have
+    been written. Raises InputError as a session does.
+    """
+    with SweepSession(
+        spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage
+    ) as session:
+        return session.run_all(retry_failed, stage, report)
 
 
 def swept(folder: Path, text: str, workers: int = 1) -> dict[str, dict[str, object]]:

@@ -29,7 +29,6 @@ from experiments.report.shown import Document
 from experiments.running.inference import run
 from experiments.sweep.presentation import sweep_page
 from experiments.sweep.results import load_sweep
-from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from experiments.systems.requested import system
 from experiments.systems.result import system_page
@@ -42,6 +41,7 @@ from tests.experiments.page_layout import (
     poor_contrasts,
     resized,
 )
+from tests.experiments.sweeping import run_sweep
 from tests.experiments.test_report_units import BRIEF, SHOWN
 from tests.experiments.test_sweep_joint import QUESTION
 

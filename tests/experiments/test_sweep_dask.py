@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.session import run_sweep
 from isa.errors import InputError
 from tests.experiments.command_line import dla
-from tests.experiments.sweeping import rows_of, spec_of, written
+from tests.experiments.sweeping import rows_of, run_sweep, spec_of, written
 
 TEXT = """
     networks = "tiny.onnx"

@@ -19,9 +19,8 @@ import pytest
 
 from experiments.sweep import driver
 from experiments.sweep.driver import Tally
-from experiments.sweep.session import run_sweep
 from experiments.sweep.store import Row, Store
-from tests.experiments.sweeping import rows_of, spec_of, written
+from tests.experiments.sweeping import rows_of, run_sweep, spec_of, written
 
 TEXT = """
     networks = "tiny.onnx"

@@ -11,10 +11,9 @@ import pandas
 import pytest
 
 import experiments
-from experiments.sweep.session import run_sweep
 from experiments.version import compiler_version
 from tests.experiments.command_line import dla
-from tests.experiments.sweeping import rows_of, written
+from tests.experiments.sweeping import rows_of, run_sweep, written
 
 TEXT = """
     networks = "tiny.onnx"

@@ -20,10 +20,10 @@ from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from experiments.sweep import pools, session, tasks, worker
 from experiments.sweep.results import flat_rows, load
-from experiments.sweep.session import SweepSession, run_sweep
+from experiments.sweep.session import SweepSession
 from experiments.version import compiler_version
 from isa.errors import InputError
-from tests.experiments.sweeping import rows_of, spec_of, statuses, swept
+from tests.experiments.sweeping import rows_of, run_sweep, spec_of, statuses, swept
 
 
 @pytest.fixture

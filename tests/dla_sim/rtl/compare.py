@@ -21,12 +21,13 @@ from dla_sim.rtl.ex.engines import ENGINES
 from dla_sim.rtl.simulator.case import Case, Outcome, difference_text, expect, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, THREE_AXES, own_executable, reduce_to_limits, run_each
+from experiments.rtl.hardware import SMALL, THREE_AXES, own_executable, run_each
 from experiments.running.inference import Inference, infer
 from experiments.running.network import load_network, network_feeds
 from experiments.running.simulate import list_region_inputs
 from isa.instruction import Unit
 from tests.dla_sim.rtl.random_programs import random_cases
+from tests.dla_sim.rtl.small_machines import reduce_to_limits
 
 SHOWN_CASES = 20
 SHOWN_DIFFERENCES = 4

@@ -26,7 +26,8 @@ from dla_sim.rtl.simulator.case import Case, difference_text, run_cases
 from dla_sim.rtl.simulator.executable import Executable
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, UNPIPELINED, batches, build_of, reduce_to_limits
+from experiments.rtl.hardware import SMALL, UNPIPELINED, batches, build_of
+from tests.dla_sim.rtl.small_machines import reduce_to_limits
 from tests.faults.fault import Fault, read_faults
 from tests.faults.run import copied_packages
 

@@ -32,19 +32,12 @@ from dla_sim.rtl.simulator.machine_text import machine_text
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import (
-    BUILDS,
-    SMALL,
-    THREE_AXES,
-    batches,
-    build_of,
-    is_pipelined,
-    reduce_to_limits,
-)
+from experiments.rtl.hardware import BUILDS, SMALL, THREE_AXES, batches, build_of, is_pipelined
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import has_long_pipeline, random_cases
+from tests.dla_sim.rtl.small_machines import reduce_to_limits
 
 CORPUS = Path(__file__).parents[3] / "tests/golden"
 RESULTS = Path("runs/rtl-long.jsonl")

@@ -18,7 +18,7 @@ from dla_sim.rtl.parameters import Limits
 from dla_sim.rtl.simulator.case import Case, Expectation, Preload, expect
 from dla_sim.timing import Timing
 from experiments.golden.observe import tensors
-from experiments.rtl.hardware import LEAST_PIPELINE, reduce_to_limits
+from experiments.rtl.hardware import LEAST_PIPELINE
 from isa.access import Access, overlap
 from isa.arch import Arch
 from isa.errors import InputError
@@ -27,6 +27,7 @@ from isa.program import Program
 from tests.dla_sim import cases
 from tests.dla_sim.cases import Step, build_program
 from tests.dla_sim.program_generator import random_case, random_flash, random_timing
+from tests.dla_sim.rtl.small_machines import reduce_to_limits
 from tests.golden_cases.level10 import DRAWS, YOUNGER, random_arch
 
 RECORDS = 16

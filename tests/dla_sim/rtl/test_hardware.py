@@ -18,11 +18,12 @@ from dla_sim.rtl.parameters import Limits, strap_values
 from dla_sim.rtl.simulator.case import Case, difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, build_of, open_executable, reduce_to_limits, run_each
+from experiments.rtl.hardware import SMALL, build_of, open_executable, run_each
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import random_cases
+from tests.dla_sim.rtl.small_machines import reduce_to_limits
 
 MOST_CYCLES = 20_000
 RANDOM = 300

@@ -22,7 +22,8 @@ from dla_sim.rtl.simulator.case import Case
 from dla_sim.rtl.simulator.machine_text import machine_text
 from experiments.golden.store import open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, reduce_to_limits
+from experiments.rtl.hardware import SMALL
+from tests.dla_sim.rtl.small_machines import reduce_to_limits
 from tests.rtl.bench import require_icarus
 
 BENCH = Path(__file__).with_name("icarus_bench.sv")
