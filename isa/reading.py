@@ -16,6 +16,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Mapping
+from math import prod
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -334,9 +335,7 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
             f"{source}: element type {found['descr'][0]} is not known; give plain numbers"
         ) from error
     shape = tuple(int(text) for text in re.findall(r"\d+", found["shape"][0]))
-    count = 1
-    for length in shape:
-        count *= length
+    count = prod(shape)
     if (
         dtype.kind not in "biufc"
         or len(shape) > _MAXIMUM_RANK

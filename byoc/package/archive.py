@@ -8,6 +8,7 @@ import io
 import zipfile
 from collections.abc import Iterable
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from byoc.operators.verify import verify_graph
 from isa import memory
 from isa.errors import InputError
 from isa.program_file import MAGIC
-from isa.reading import DAMAGED
+from isa.reading import DAMAGED, first_bytes
 
 MANIFEST = "manifest.json"
 MODELS = ("model.onnx", "model.tflite")
@@ -56,16 +57,10 @@ def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or 'damaged'})") from error
     except DAMAGED as error:
-        if _first_bytes(file, len(MAGIC)) == MAGIC:
+        head = file[: len(MAGIC)] if isinstance(file, bytes) else first_bytes(file, len(MAGIC))
+        if head == MAGIC:
             raise InputError("a program, which 'dla simulate' runs, and no package") from error
         raise InputError("not a package, or a truncated or damaged one") from error
-
-
-def _first_bytes(file: Path | bytes, count: int) -> bytes:
-    if isinstance(file, bytes):
-        return file[:count]
-    with file.open("rb") as opened:
-        return opened.read(count)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
@@ -133,9 +128,7 @@ def read_array(entry: Json, block: memoryview) -> NDArray[Any]:
     if dtype not in _ARRAY_TYPES:
         raise InputError(f"element type {dtype!r} is not one a package holds")
     element = np.dtype(dtype).newbyteorder("<")
-    count = 1
-    for size in shape:
-        count *= size
+    count = prod(shape)
     end = start + count * element.itemsize
     if type(start) is not int or start < 0 or start % ALIGNMENT or end > len(block):
         raise InputError(f"an array of {count} elements at {start} lies outside the weights")
