@@ -360,10 +360,6 @@ class IntegerDecoder:
         graph = replace(graph, outputs=outputs, nodes=nodes, values=values)
         return replace(self.first, graph=graph, annotations=annotate(graph)), embedded
 
-    def open_oracle(self, length: int) -> DecoderOracle:
-        """Return an oracle for a prompt of ``length`` tokens and the tokens after it."""
-        return DecoderOracle(self, length)
-
 
 class DecoderOracle:
     """ONNX Runtime on the integer model, with a dynamic past and a cache of its own."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from byoc.graph import Node, Value
+from byoc.operators.concatenation import make_concatenation
 from byoc.operators.sharding import Span
 from byoc.splitting.pieces import (
     HEIGHT,
@@ -14,7 +15,6 @@ from byoc.splitting.pieces import (
     SplitStep,
     Splitter,
     TensorRange,
-    join_rows,
     part,
     slice_rows,
     slice_value,
@@ -50,7 +50,9 @@ class NodeBand:
             self.values[result] = slice_value(
                 self.splitter.graph.values[name], result, HEIGHT, span
             )
-            self.nodes.append(join_rows(self.values[parts[0]], tuple(parts), result))
+            self.nodes.append(
+                make_concatenation(self.values[parts[0]], tuple(parts), result, HEIGHT)
+            )
         return result
 
     def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:

@@ -15,7 +15,6 @@ from byoc.compiler import compile_regions, partition_graph
 from byoc.emission.region import Compiled, Region
 from byoc.estimate.bus import MemoryBus
 from byoc.graph import Graph, Node, Quantization, Value
-from byoc.operators.concatenation import make_concatenation
 from byoc.operators.forms import Positions
 from byoc.operators.movement import make_gather
 from byoc.operators.operator import Operator
@@ -79,14 +78,6 @@ def slice_rows(value: Value, result: str, span: Span) -> Node:
     """Return a node that copies the rows ``span`` of a tensor."""
     index = np.arange(value.elements).reshape(value.shape)[:, :, span[0] : span[1]]
     return make_gather(value, result, Positions(index, None))
-
-
-def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
-    """Return a node that concatenates ``parts`` along the rows.
-
-    ``first`` is the first of them.
-    """
-    return make_concatenation(first, parts, result, HEIGHT)
 
 
 WAYS = ("batch", "channels", "rows", "pipeline")

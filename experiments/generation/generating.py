@@ -302,7 +302,7 @@ class GenerationRun:
 
     def start(self, prompt: Sequence[int]) -> None:
         """Run a prompt as the first inference of a generation."""
-        self._oracle = self._integer.open_oracle(len(prompt))
+        self._oracle = DecoderOracle(self._integer, len(prompt))
         self._cache = {}
         self._opened = {}
         package = self._integer.prompts[len(prompt)]

@@ -37,7 +37,7 @@ from experiments.sweep.results import (
     front,
     is_met,
 )
-from experiments.sweep.spec import JointGoal, Spec, parse_spec
+from experiments.sweep.spec import JointGoal, Spec, parse_spec, place_file
 from experiments.sweep.store import Store, canonical
 from experiments.sweep.units import UNITS, add_units
 from experiments.version import PROJECT, compiler_version
@@ -155,7 +155,7 @@ class Joint(Shown):
         runs = (
             RunRequest(
                 **{one.name: getattr(given, one.name) for one in fields(given)},
-                preset=self.spec.preset_file(machine.preset),
+                preset=place_file(machine.preset, self.spec.folder, (".toml",)),
                 settings={k: spell_setting(k, value) for k, value in machine.settings.items()},
                 options=machine.options,
             )

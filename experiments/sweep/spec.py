@@ -110,10 +110,6 @@ class Spec:
     folder: Path
     goal: JointGoal | None = None
 
-    def preset_file(self, name: str) -> str:
-        """Return a preset's name, or the path of its file."""
-        return place_file(name, self.folder, (".toml",))
-
     def network(self, name: str) -> Given:
         """Return the run inputs of a network.
 

@@ -316,8 +316,3 @@ def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
         )
         row |= {f"response.{name}": value for name, value in times.items()}
         yield row | {f"causes.{cause}": cycles for cause, cycles in task.causes.items()}
-
-
-def unit_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
-    """Yield one row of figures per accelerator or core; ``compute`` is None for cores."""
-    yield from (unit.model_dump(mode="json") for unit in report.units)

@@ -32,7 +32,6 @@ from experiments.systems.report import (
     TaskResult,
     report_json,
     task_rows,
-    unit_rows,
 )
 
 if TYPE_CHECKING:
@@ -283,4 +282,4 @@ class SystemResult(Shown):
 
         A row has the busy cycles of the unit and, for accelerators, its computing cycles.
         """
-        return data_frame(unit_rows(self.report))
+        return data_frame(unit.model_dump(mode="json") for unit in self.report.units)
