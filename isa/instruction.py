@@ -169,22 +169,6 @@ def formula_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "formula", ""))
 
 
-def _nothing(command: Command, arch: Arch) -> Operands:
-    return Operands()
-
-
-def _no_effect(command: Command, machine: Machine) -> None:
-    return None
-
-
-def _no_cycles(command: Command, arch: Arch) -> int:
-    return 0
-
-
-def _no_macs(command: Command) -> int:
-    return 0
-
-
 # Layouts of an operand in banked memory (docs/machine.md, section 12); ``register`` holds its
 # address -----------------
 
@@ -307,10 +291,10 @@ class Instruction:
     description: str
     registers: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
-    operands: Callable[[Command, Arch], Operands] = _nothing
-    semantics: Callable[[Command, Machine], None] = _no_effect
-    cycles: Callable[[Command, Arch], int] = _no_cycles
-    macs: Callable[[Command], int] = _no_macs
+    operands: Callable[[Command, Arch], Operands] = lambda command, arch: Operands()
+    semantics: Callable[[Command, Machine], None] = lambda command, machine: None
+    cycles: Callable[[Command, Arch], int] = lambda command, arch: 0
+    macs: Callable[[Command], int] = lambda command: 0
     aliases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     inputs: tuple[ElementType, ...] = ()
     outputs: tuple[ElementType, ...] = ()

@@ -5,7 +5,6 @@ in three strided dimensions.
 """
 
 from isa.access import SPACE_NAMES, Access, Space, byte_addresses, strided
-from isa.arch import Arch
 from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, formula
 
 _NAMES = (
@@ -51,14 +50,6 @@ def side(command: Command, space: Space) -> Access:
     )
 
 
-def _read_operands(command: Command, arch: Arch) -> Operands:
-    return Operands(reads=(side(command, "dram"),), writes=(side(command, "sram"),))
-
-
-def _write_operands(command: Command, arch: Arch) -> Operands:
-    return Operands(reads=(side(command, "sram"),), writes=(side(command, "dram"),))
-
-
 @formula(
     """
     sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES,
@@ -94,13 +85,15 @@ OP_DMA_READ = Instruction(
     description="Copies rows of bytes from system memory to the scratchpad; dimension 1 is the "
                 "fastest.",
     registers=tuple(f"LD_{name}" for name in _NAMES),
-    operands=_read_operands, semantics=_read, inputs=(BYTES,), outputs=(BYTES,),
+    operands=lambda command, arch: Operands((side(command, "dram"),), (side(command, "sram"),)),
+    semantics=_read, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip
 OP_DMA_WRITE = Instruction(
     mnemonic="OP_DMA_WRITE", opcode=0x11, unit=Unit.ST, kind="DMA",
     description="Copies rows of bytes from the scratchpad to system memory; dimension 1 is the "
                 "fastest.",
     registers=tuple(f"ST_{name}" for name in _NAMES),
-    operands=_write_operands, semantics=_write, inputs=(BYTES,), outputs=(BYTES,),
+    operands=lambda command, arch: Operands((side(command, "sram"),), (side(command, "dram"),)),
+    semantics=_write, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_DMA_READ, OP_DMA_WRITE)

@@ -233,14 +233,6 @@ def _access(command: Command, *registers: str) -> Operands:
     return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], length),))
 
 
-def _add_operands(command: Command, arch: Arch) -> Operands:
-    return _access(command, "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS")
-
-
-def _shift_operands(command: Command, arch: Arch) -> Operands:
-    return _access(command, "EX_INPUT_ADDRESS")
-
-
 @formula("y = a + b.")
 def _add_words(command: Command, machine: Machine) -> None:
     a = _words(command, machine, "EX_INPUT_ADDRESS")
@@ -265,7 +257,8 @@ OP_E32_ADD = Instruction(
     mnemonic="OP_E32_ADD", opcode=0x48, unit=Unit.EX, kind="ELTWISE",
     description="Adds two int32 tensors; a sum outside int32 stops the machine with an error.",
     registers=("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH"),
-    operands=_add_operands, semantics=_add_words, cycles=_cycles,
+    operands=lambda command, arch: _access(command, "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"),
+    semantics=_add_words, cycles=_cycles,
     inputs=(INT32, INT32), outputs=(INT32,), streamed=(0, 1),
 )  # fmt: skip
 OP_E32_SHIFT = Instruction(
@@ -281,7 +274,8 @@ OP_E32_SHIFT = Instruction(
             defined=3
         ),
     ),
-    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,),
+    operands=lambda command, arch: _access(command, "EX_INPUT_ADDRESS"),
+    semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,),
     streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (
