@@ -264,7 +264,7 @@ def pins_of(
     found = choices.list_for([layer.name for layer in layers])
     for layer, choice in zip(layers, found, strict=True):
         if choice is not None:
-            _check(choices, layer, choice, arch)
+            _check(choices, layer, choice)
     return found
 
 
@@ -408,7 +408,7 @@ def misfit(choices: Choices, layer: OperatorLayer, choice: LayerChoice, arch: Ar
     )
 
 
-def _check(choices: Choices, layer: OperatorLayer, choice: LayerChoice, arch: Arch) -> None:
+def _check(choices: Choices, layer: OperatorLayer, choice: LayerChoice) -> None:
     geometry = layer.geometry
     nest = layer.nest
     if choice.channels is not None:

@@ -61,7 +61,6 @@ class TileSearch:
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> None:
         self._geometry = geometry
-        self._arch = arch
         self.cost = LayerCost(geometry, arch, bus)
         self.channels = tuple(_channel_tiles(geometry, arch))
         self.sizes = tuple(dict.fromkeys((*self.channels, *_narrow_tiles(geometry, arch))))

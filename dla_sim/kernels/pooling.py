@@ -100,7 +100,7 @@ def _average(
     if not count.all():
         return False
     values = _dequantise_input(
-        shape, command, machine, scratch, offset - zero_point, np.float32(input_scale)
+        shape, machine, scratch, offset - zero_point, np.float32(input_scale)
     )
     total: NDArray[np.float32] = scratch.array("sums", target.shape, np.float32)
     total.fill(0)
@@ -145,7 +145,6 @@ def _count_taps_inside(
 
 def _dequantise_input(
     shape: WindowRegisters,
-    command: Command,
     machine: Machine,
     scratch: Workspace,
     offset: int,

@@ -190,7 +190,7 @@ class _CaseRuns:
         for aspect, trace in traces.items():
             yield from self._cycles(aspect, trace, record)
         if totals_of(self.trace) != dict(record.totals):
-            yield _table_deviation("totals", None, record.totals, totals_of(self.trace))
+            yield _table_deviation("totals", record.totals, totals_of(self.trace))
         yield from self._values(record, completion_order(self.trace))
 
     def _refusal(self, aspect: str, now: str | None, message: str) -> Deviation:
@@ -220,7 +220,7 @@ class _CaseRuns:
             *((before.units.get(unit, {}), now.units[unit]) for unit in now.units),
         ):
             if table_before != table_now:
-                yield _table_deviation(aspect, None, table_before, table_now)
+                yield _table_deviation(aspect, table_before, table_now)
                 return
 
     def _values(self, record: GoldenRecord, order: list[int]) -> Iterator[Deviation]:
@@ -254,12 +254,10 @@ class _CaseRuns:
                 return
 
 
-def _table_deviation(
-    aspect: str, word: int | None, before: Mapping[str, int], now: Mapping[str, int]
-) -> Deviation:
+def _table_deviation(aspect: str, before: Mapping[str, int], now: Mapping[str, int]) -> Deviation:
     keys = [key for key in {**before, **now} if before.get(key, 0) != now.get(key, 0)]
     shown = ", ".join(f"{key} {now.get(key, 0)}, recorded {before.get(key, 0)}" for key in keys)
-    return Deviation(aspect, word, shown, {"expected": dict(before), "actual": dict(now)})
+    return Deviation(aspect, None, shown, {"expected": dict(before), "actual": dict(now)})
 
 
 def verify(

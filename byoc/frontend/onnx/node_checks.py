@@ -182,7 +182,7 @@ def check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], a
 def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> int:
     """Return the maximum number of iterations of a loop; 1 if it depends on data."""
     limit, start = (*node.input, "", "")[:2]
-    if _can_end(node, body, constants):
+    if _can_end(body):
         return 1
     if limit in constants:
         count = numpy_helper.to_array(constants[limit])
@@ -192,7 +192,7 @@ def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto])
     return 1 if limit or (start and start not in constants) else MAXIMUM_TRIPS + 1
 
 
-def _can_end(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> bool:
+def _can_end(body: GraphProto) -> bool:
     """Return True if a loop's condition can become false.
 
     It cannot if it is passed on unchanged or constant.

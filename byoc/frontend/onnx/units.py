@@ -82,7 +82,7 @@ def recognise(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
         )
     family, form = registry.forms[node.op_type]
     if form.plain and view.element_type(node.input(form.flags)) in domain.STORED:
-        return _plain(view, node, family, form)
+        return _plain(node, family, form)
     return _find_unit_between(view, node, family, form)
 
 
@@ -278,9 +278,7 @@ def _integer_product(
     )
 
 
-def _plain(
-    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
-) -> IntegerUnit | Unrecognised:
+def _plain(node: OnnxNode, family: type[Operator], form: Form) -> IntegerUnit | Unrecognised:
     if any(node.outputs[1:]):
         return Unrecognised(f"it has a second output '{node.outputs[1]}'")
     return IntegerUnit(

@@ -242,10 +242,8 @@ class _Reader:
             )
         return int(count)
 
-    def _integers(self, table: Any, name: str, element: int = 4) -> tuple[int, ...]:
-        return (
-            tuple(map(int, self._items(table, name))) if self._count(table, name, element) else ()
-        )
+    def _integers(self, table: Any, name: str) -> tuple[int, ...]:
+        return tuple(map(int, self._items(table, name))) if self._count(table, name, 4) else ()
 
     def _text(self, found: bytes | None, what: str) -> str:
         text = (found or b"").decode()
