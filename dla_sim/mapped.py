@@ -2,7 +2,7 @@
 
 :class:`MappedDevice` has the registers of ``isa.device`` and reaches memory through a
 :class:`DeviceBus`. The simulator executes a run, or another function with the same results, such as
-the RTL's executable (``dla_sim.rtl.simulator.mapped``).
+the RTL's executable (``experiments.rtl.device``).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +44,10 @@ RUN, RESET = (1 << position for _, position, _ in DEVICE_REGISTERS["CONTROL"].bi
 _READABLE = {one.offset: name for name, one in DEVICE_REGISTERS.items() if "r" in one.access}
 _WRITABLE = {one.offset: name for name, one in DEVICE_REGISTERS.items() if "w" in one.access}
 _CACHED_PROGRAMS = 16
+MAX_COMMAND_MACS = 1 << 34
+"""Multiply-accumulates of one command that the model executes; more are the fault LIMIT."""
+MAX_COMMAND_BYTES = 1 << 24
+"""Bytes of one command's operands, beside eight times the scratchpad, that the model executes."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ class MappedDevice:
             tensor.name: np.frombuffer(self._read(windows, tensor.name), np.int8)
             for tensor in program.inputs
         }
-        with _raise_faults(FaultReason.OPERAND, FaultReason.LIMIT):
+        with np.errstate(all="ignore"), _raise_faults(FaultReason.OPERAND, FaultReason.LIMIT):
             run = self._execute(program, inputs)
         for window in windows:
             if window.name in run.outputs:
@@ -313,7 +317,7 @@ class MappedDevice:
     def _check_operands(
         self, command: Command, operands: Operands, windows: Sequence[AddressWindow]
     ) -> None:
-        """Raise DeviceFaultError if an operand is not inside a window or inside the scratchpad."""
+        """Raise DeviceFaultError if an operand is outside its memory, or a command is too large."""
         for access, written in _list_accesses(operands):
             if access.space == "sram":
                 inside = access.end <= self._device.arch.sram_bytes
@@ -328,6 +332,10 @@ class MappedDevice:
                 raise DeviceFaultError(
                     FaultReason.ADDRESS, command.index, access.address % ADDRESSES
                 )
+        touched = sum(access.total for access, _ in _list_accesses(operands))
+        most = MAX_COMMAND_BYTES + 8 * self._device.arch.sram_bytes
+        if touched > most or command.instruction.macs(command) > MAX_COMMAND_MACS:
+            raise DeviceFaultError(FaultReason.LIMIT, command.index)
 
 
 def _list_accesses(operands: Operands) -> Iterator[tuple[Access, bool]]:

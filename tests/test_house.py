@@ -63,6 +63,7 @@ LATE = {
     "experiments.report.figures": "what looks into a run's memory is for those who ask for its "
     "steps",
     "experiments.report.shown": "what draws is for those who draw",
+    "experiments.rtl.device": "the simulator behind the registers needs no extra",
     "experiments.running.network": "what comes from a package or the cache does not wait for what "
     "imports models",
     "experiments.version": "`dla --help` asks which copy runs, not which version",

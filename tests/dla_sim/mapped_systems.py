@@ -8,15 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import byoc
 from dla_sim.device import Device
 from dla_sim.mapped import MappedDevice, make_bus
+from dla_sim.presets import load_hardware
 from dla_sim.timing import Timing
+from experiments.models import MODELS
 from isa.device import DEVICE_REGISTERS, FaultReason, ProgramImage, to_image
 from isa.program import Program
+from tests.isa.sanitizer_programs import CHAIN
+from tests.isa.sanitizer_programs import program as make_program
 
 BASE = 0x2000_0000
 GUARD = 0xA5
 """Value of all bytes of memory that no window has."""
+ONE = "0x3f800000"
+BODY = CHAIN.replace(
+    "SET EX_OUTPUT", f"SET EX_SCALE_A, {ONE}\nSET EX_SCALE_Y, {ONE}\nSET EX_OUTPUT"
+)
+"""A load that ends with word 2, a ReLU with word 7 and a store with word 11."""
+RELU = "OP_ACT_RELU pop.LD push.ST"
+LENGTH = "SET EX_LENGTH, 64"
 
 
 def offset(name: str) -> int:
@@ -117,3 +129,14 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, NDArray[Any]]:
 
 def _align(address: int) -> int:
     return -(-address // 64) * 64 + 64
+
+
+def small_program(*changes: tuple[str, str]) -> Program:
+    return make_program(BODY, *changes)
+
+
+def compile_digits(isa: str = "v5") -> Program:
+    model = MODELS["digits-cnn"]
+    package = byoc.import_model(model.build(0), "digits", calibration=model.calibration(0))
+    (program,) = byoc.compile(package, load_hardware("balanced-64", isa=isa).arch).programs.values()
+    return program

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-import byoc
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.workload import UNIT_NAMES
-from dla_sim.presets import load_hardware
-from experiments.models import MODELS
 from isa.device import (
     COUNTED_CAUSES,
     COUNTED_UNITS,
@@ -22,28 +21,20 @@ from isa.device import (
     to_image,
 )
 from isa.errors import InputError
-from isa.program import Program, Segment
-from tests.dla_sim.mapped_systems import BASE, System, offset, random_inputs
-from tests.isa.sanitizer_programs import CHAIN
-from tests.isa.sanitizer_programs import program as make_program
-
-ONE = "0x3f800000"
-BODY = CHAIN.replace(
-    "SET EX_OUTPUT", f"SET EX_SCALE_A, {ONE}\nSET EX_SCALE_Y, {ONE}\nSET EX_OUTPUT"
+from isa.program import Segment
+from tests.dla_sim.fuzz_device import Fuzz, mutate_words, run_shards, write_registers
+from tests.dla_sim.mapped_systems import (
+    BASE,
+    LENGTH,
+    RELU,
+    System,
+    compile_digits,
+    offset,
+    random_inputs,
+    small_program,
 )
-"""A load that ends with word 2, a ReLU with word 7 and a store with word 11."""
+
 INPUTS = {"x": np.arange(-32, 32, dtype=np.int8)}
-
-
-def small_program(*changes: tuple[str, str]) -> Program:
-    return make_program(BODY, *changes)
-
-
-def compiled(isa: str = "v5") -> Program:
-    model = MODELS["digits-cnn"]
-    package = byoc.import_model(model.build(0), "digits", calibration=model.calibration(0))
-    (program,) = byoc.compile(package, load_hardware("balanced-64", isa=isa).arch).programs.values()
-    return program
 
 
 def test_registers_are_words_that_do_not_overlap() -> None:
@@ -70,7 +61,7 @@ def test_the_device_identifies_itself() -> None:
 
 @pytest.mark.parametrize("isa", ["v4", "v5"])
 def test_a_run_has_the_bits_the_cycles_and_the_counters_of_the_simulator(isa: str) -> None:
-    program = compiled(isa)
+    program = compile_digits(isa)
     for seed in range(2):
         system = System(program)
         inputs = random_inputs(program, seed)
@@ -148,8 +139,6 @@ def test_other_offsets_read_as_zero_and_ignore_writes() -> None:
     assert {name: system.read(name) for name in DEVICE_REGISTERS} == before
 
 
-RELU = "OP_ACT_RELU pop.LD push.ST"
-LENGTH = "SET EX_LENGTH, 64"
 HIGHEST = (1 << 32) - 64
 FAULTS: dict[str, tuple[FaultReason, int, dict[str, str], dict[str, int]]] = {
     "hash": (FaultReason.HASH, 0, {}, {"PROGRAM_HASH3": 7}),
@@ -231,7 +220,7 @@ def test_every_reason_is_tested() -> None:
 
 
 def test_the_image_has_all_bytes_of_the_program() -> None:
-    program = compiled()
+    program = compile_digits()
     image = to_image(program)
     (segment,) = program.segments
     np.testing.assert_array_equal(image.constants, segment.data)
@@ -245,3 +234,13 @@ def test_a_tensor_after_constants_has_no_window() -> None:
     late = replace(program, segments=(Segment(256, np.zeros(16, np.uint8)),))
     with pytest.raises(InputError, match="'y' at 0x200 is not before the constants at 0x100"):
         to_image(late)
+
+
+@pytest.mark.parametrize("case", [write_registers, mutate_words])
+def test_random_registers_and_words_end_with_outputs_or_a_fault(
+    case: Callable[[Fuzz, random.Random], None],
+) -> None:
+    ends = run_shards(case, 1000)
+    assert ends.total() == 1000
+    assert ends["NONE"]
+    assert len(ends) > 5
