@@ -95,11 +95,24 @@ def compare(path, options, integer):
         cpu = dict(zip(_names(plain), plain.run(None, dict(feeds)), strict=True))
         words.append(f"CPU {_differing(cpu, outputs)}")
     exact = open_session(str(path), options, optimise=False)
-    names = {node.name for node in onnx.load(path).graph.node}
-    ours, cpu_nodes = partitioned(compiled, names)
+    nodes = onnx.load(path).graph.node
+    ours, cpu_nodes = partitioned(compiled, {node.name for node in nodes})
     found = placed(exact)
-    words.append(f"{len(found)} nodes, missing {len(ours - found)}, extra {len(found & cpu_nodes)}")
+    missing = ours - found
+    shared = missing & list_shared(nodes, cpu_nodes)
+    words.append(
+        f"{len(found)} nodes, missing {len(missing - shared)}, extra {len(found & cpu_nodes)}"
+        + f", {len(shared)} shared DequantizeLinear on the CPU" * bool(shared)
+    )
     return " | ".join(words)
+
+
+def list_shared(nodes, cpu_nodes):
+    """Return the names of DequantizeLinear nodes whose results a node on the CPU reads."""
+    read = {name for node in nodes if node.name in cpu_nodes for name in node.input}
+    return {
+        node.name for node in nodes if node.op_type == "DequantizeLinear" and node.output[0] in read
+    }
 
 
 def _names(session):

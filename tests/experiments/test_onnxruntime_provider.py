@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -203,8 +204,8 @@ def test_without_a_compiler_there_is_one_error(monkeypatch, tmp_path):
 
 
 def test_the_sources_compile_without_a_warning(tmp_path):
-    sources = Path(ort.__file__).parents[2] / "byoc" / "hooks" / "onnxruntime" / "provider.c"
-    words = ["gcc", *WARNINGS, "-c", str(sources), "-o", str(tmp_path / "provider.o")]
+    source = str(files("byoc.hooks.onnxruntime") / "provider.c")
+    words = ["gcc", *WARNINGS, "-c", source, "-o", str(tmp_path / "provider.o")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
