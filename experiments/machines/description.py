@@ -23,6 +23,8 @@ from isa.errors import InputError, suggest_name
 Shape = tuple[int, ...]
 Kind = Literal["closed form", "event-driven", "preset"]
 Role = Literal["asserted", "fitted", "held out", "not comparable"]
+UNIT_CAUSES = ("busy", "issue", "port", "finished")
+"""Causes of a unit's cycles in reports, besides the names of other units."""
 _NAME = re.compile(r"[a-z][a-z0-9]*([-.][a-z0-9]+)*")
 
 
@@ -379,6 +381,10 @@ def _check_types(machine: MachineDescription) -> None:
 
 def _check_parameters(machine: MachineDescription) -> None:
     """Raise InputError if a parameter has no unit or no valid default, or none is the clock."""
+    if not (isinstance(machine.parameters, type) and issubclass(machine.parameters, BaseModel)):
+        raise machine.fault(
+            f"parameters is {machine.parameters!r:.60}; give a class derived from MachineParameters"
+        )
     known = machine.parameters.model_fields
     for name, field in known.items():
         if field.is_required():
@@ -392,11 +398,15 @@ def _check_parameters(machine: MachineDescription) -> None:
             f"no parameter '{machine.clock}' for the clock; "
             f"{suggest_name(machine.clock, known)}declare it in Hz"
         )
+    defaults = {name: one.default for name, one in known.items()}
     try:
-        machine.parameters.model_validate({name: one.default for name, one in known.items()})
+        machine.parameters.model_validate(defaults)
     except ValidationError as error:
         setting, reason = describe_invalid(error)
         raise machine.fault(f"default {setting} {reason}; correct the default") from error
+    for name, value in defaults.items():
+        if not isinstance(value, int | float):
+            raise machine.fault(f"parameter {name} is {value!r:.40}; a parameter is a number")
 
 
 def describe_invalid(error: ValidationError) -> tuple[str, str]:
@@ -410,11 +420,18 @@ def _check_units(machine: MachineDescription) -> None:
     """Raise InputError if a name is declared twice, or a memory or overlap names no unit."""
     if not machine.units:
         raise machine.fault("no units; declare at least one MachineUnit")
-    names = [machine.unit_names, [one.name for one in machine.operations]]
-    for kind, declared in zip(("unit", "operation"), names, strict=True):
-        twice = [name for name in declared if list(declared).count(name) > 1]
+    for kind, declared in (
+        ("unit", [*machine.unit_names]),
+        ("operation", [one.name for one in machine.operations]),
+        ("memory", [one.name for one in machine.memories]),
+        ("unit in overlaps", [unit for group in machine.overlaps for unit in group]),
+    ):
+        twice = [name for name in declared if declared.count(name) > 1]
         if twice:
-            raise machine.fault(f"{kind} '{twice[0]}' is declared twice; rename one")
+            raise machine.fault(f"{kind} '{twice[0]}' is declared twice; rename or remove one")
+    reserved = [name for name in machine.unit_names if name in UNIT_CAUSES]
+    if machine.kind == "event-driven" and reserved:
+        raise machine.fault(f"unit '{reserved[0]}' has the name of a cause of waiting; rename it")
     for memory in machine.memories:
         if memory.unit:
             check_unit(machine, f"memory {memory.name}", memory.unit)

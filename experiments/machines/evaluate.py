@@ -238,7 +238,7 @@ class Evaluator:
         self, one: MatchedOperation, parameters: MachineParameters
     ) -> tuple[str, str] | None:
         for limit in one.operation.limits:
-            where = f"limit {limit.name} of operation {one.operation.name}"
+            where = f"limit {limit.name} of operation {one.operation.name}, layer {one.work.name}"
             reason = call_description(self._machine, where, limit.check, one.work, parameters)
             if reason is None:
                 continue
@@ -300,6 +300,10 @@ class Evaluator:
             raise self._machine.fault(
                 f"simulate returns {times!r:.40}; return the result of simulate_tasks"
             )
+        if len(times.end) != len(tasks):
+            raise self._machine.fault(
+                f"simulate returns times of {len(times.end)} tasks; simulate all {len(tasks)}"
+            )
         parts: list[Counter[str]] = [Counter() for _ in ordered]
         last = 0
         for number in times.critical_path:
@@ -328,8 +332,10 @@ class Evaluator:
         """Return a layer's tasks with indices of the whole run, in which ``first`` is the first."""
         assert one.operation.tasks is not None
         found = []
-        for number, task in enumerate(one.operation.tasks(one.work, parameters)):
+        tasks = one.operation.tasks(one.work, parameters)
+        for number, task in enumerate(_check_items(self._machine, where, tasks, UnitTask)):
             check_unit(self._machine, where, task.unit)
+            _check_items(self._machine, f"{where}: needs of task {number}", task.needs, int)
             for name in ("cycles", "bytes"):
                 check_count(self._machine, f"{where}: {name} of task {number}", getattr(task, name))
             late = [need for need in task.needs if need >= number]
@@ -370,23 +376,32 @@ def _list_reasons(
 def check_count(machine: MachineDescription, where: str, value: object) -> None:
     """Raise InputError if the number of a formula is not a whole number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise machine.fault(f"{where} is {value!r}; round it to an integer")
+        raise machine.fault(f"{where} is {value!r}; give an int")
     if value < 0:
         raise machine.fault(f"{where} is {value}; it must be 0 or more")
     if value > MAX_COUNT:
         raise machine.fault(f"{where} is {value:.3e}; it must be at most {MAX_COUNT:,}")
 
 
+def _check_items(
+    machine: MachineDescription, where: str, found: Iterable[Found], kind: type[Found]
+) -> tuple[Found, ...]:
+    """Return the items of a list; raise InputError for no list or an item of another class."""
+    items = tuple(found) if isinstance(found, Iterable) else None
+    wrong = [found] if items is None else [one for one in items if not isinstance(one, kind)]
+    if items is None or wrong:
+        raise machine.fault(f"{where}: found {wrong[0]!r:.40}; give a list of {kind.__name__}")
+    return items
+
+
 def check_parts(
     machine: MachineDescription, where: str, parts: Iterable[CyclePart]
 ) -> tuple[CyclePart, ...]:
     """Return the parts of a formula; raise InputError for a wrong unit or number."""
-    found = tuple(parts)
+    found = _check_items(machine, where, parts, CyclePart)
     for part in found:
-        if not isinstance(part, CyclePart):
-            raise machine.fault(f"{where} returns {part!r:.40}; return a list of CyclePart")
         check_unit(machine, where, part.unit)
-        if not isinstance(part.name, str):
+        if not isinstance(part.name, str) or not part.name:
             raise machine.fault(f"{where}: the name of a part is {part.name!r:.40}; give a text")
         check_count(machine, f"{where}: part '{part.name}'", part.cycles)
     return found

@@ -28,6 +28,13 @@ class SharedPort:
     latency: int = 0
     round_robin: bool = True
 
+    def __post_init__(self) -> None:
+        for name, value, least in (("width", self.width, 1), ("latency", self.latency, 0)):
+            if not isinstance(value, int) or value < least:
+                raise InputError(
+                    f"SharedPort: {name} is {value}; use an integer of {least} or more"
+                )
+
 
 @dataclass(frozen=True)
 class UnitAccount:

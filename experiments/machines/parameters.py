@@ -36,7 +36,11 @@ def apply_parameters(machine: MachineDescription, settings: Settings) -> Machine
             )
         given[key] = quantity(key, text)
     try:
-        return machine.parameters.model_validate(given)
+        found = machine.parameters.model_validate(given)
     except ValidationError as error:
         setting, reason = describe_invalid(error)
         raise InputError(f"setting {setting} of machine {machine.name}: {reason}") from error
+    clock = getattr(found, machine.clock)
+    if not isinstance(clock, int) or clock < 1:
+        raise InputError(f"machine {machine.name}: {machine.clock} is {clock}; give 1 Hz or more")
+    return found

@@ -72,7 +72,10 @@ def _find_transfer_rate(found: Evaluation) -> float | None:
     """Return the bytes per cycle between CPU and machine; None if they are not declared."""
     rates = {memory.name: memory.rate for memory in found.machine.memories}
     rate = rates.get(found.machine.transfer_memory)
-    return getattr(found.parameters, rate) if isinstance(rate, str) else rate
+    value = getattr(found.parameters, rate) if isinstance(rate, str) else rate
+    if value is not None and not value > 0:
+        raise found.machine.fault(f"{rate} is {value}; transfers need a rate above 0")
+    return value
 
 
 def _list_transfers(

@@ -137,6 +137,32 @@ def test_a_bad_description_ends_with_status_2(
         )
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '"clock of all units", 1, ',
+            '"clock of all units", 0, ',
+            "clock_hz is 0; give 1 Hz or more",
+        ),
+        ('"rate of the memory", 1, ', '"rate of the memory", 0, ', "memory_bytes is 0; transfers"),
+    ],
+)
+def test_a_parameter_without_a_limit_gives_one_line(
+    old: str, new: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    text = EXAMPLE.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace(old, new).replace("// machine.memory_bytes", "// 8"), encoding="utf-8"
+    )
+    setting = message.partition(" ")[0]
+    found = dla(capsys, "run", "digits-cnn", "--machine", path, "--set", f"{setting}=0")
+    assert found.status == 2
+    assert found.err.startswith(f"error: machine systolic-array: {message}")
+    assert found.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["kind", "cycles"])
 def test_a_part_with_the_name_of_a_column_gives_one_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -47,6 +47,11 @@ class _OutOfRange(MachineParameters):
     clock_hz: int = declare_key(0, "Hz", "clock", "clock of all units", 1)
 
 
+class _Text(MachineParameters):
+    clock_hz: int = declare_key(1, "Hz", "clock", "clock of all units", 1)
+    mode: str = declare_key("fast", "", "mode", "mode of all units")
+
+
 class _WrongType(MachineParameters):
     clock_hz: int = declare_key("fast", "Hz", "clock", "clock of all units", 1)
 
@@ -70,6 +75,16 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "default of another type": (
         {"parameters": _WrongType, "memories": ()},
         "default clock_hz=fast should be a valid integer",
+    ),
+    "text as parameter": (
+        {"parameters": _Text, "memories": ()},
+        "parameter mode is 'fast'; a parameter is a number",
+    ),
+    "no class of parameters": ({"parameters": 5}, "parameters is 5; give a class derived from"),
+    "memory twice": ({"memories": (MachineMemory("m"),) * 2}, "memory 'm' is declared twice; re"),
+    "unit in two overlaps": (
+        {"overlaps": (("array", "memory"), ("memory",))},
+        "unit in overlaps 'memory' is declared twice",
     ),
     "no rate of transfers": (
         {"transfer_memory": "buffer"},

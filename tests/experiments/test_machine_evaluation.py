@@ -138,12 +138,13 @@ def test_cycles_that_a_run_takes_once(machine: MachineDescription) -> None:
 
 FORMULAS: dict[str, tuple[Any, str]] = {
     "negative": ([CyclePart("compute", "array", -1)], "part 'compute' is -1; it must be 0 or more"),
-    "fraction": ([CyclePart("compute", "array", 1.5)], "part 'compute' is 1.5; round it"),  # type: ignore[arg-type]
+    "fraction": ([CyclePart("compute", "array", 1.5)], "part 'compute' is 1.5; give an int"),  # type: ignore[arg-type]
     "no unit": ([CyclePart("compute", "mac", 1)], "names the unit 'mac', which is not declared"),
     "no name": ([CyclePart(7, "array", 1)], "the name of a part is 7; give a text"),  # type: ignore[arg-type]
-    "no part": ([7], "returns 7; return a list of CyclePart"),
-    "number": (5, "TypeError: 'int' object is not iterable; correct the description"),
-    "nothing": (None, "TypeError: 'NoneType' object is not iterable; correct the description"),
+    "no part": ([7], "found 7; give a list of CyclePart"),
+    "number": (5, "found 5; give a list of CyclePart"),
+    "nothing": (None, "found None; give a list of CyclePart"),
+    "empty name": ([CyclePart("", "array", 1)], "the name of a part is ''; give a text"),
     "huge": ([CyclePart("compute", "array", 10**30)], "is 1.000e+30; it must be at most 281,47"),
 }
 
@@ -169,9 +170,9 @@ def test_a_formula_that_fails_is_named(machine: MachineDescription) -> None:
 @pytest.mark.parametrize(
     ("field", "function", "message"),
     [
-        ("after_network", lambda keys: 40, "after_network: TypeError: 'int' object is not iter"),
+        ("after_network", lambda keys: 40, "after_network: found 40; give a list of CyclePart"),
         ("peak_macs", lambda keys: 0, "peak_macs is 0; return at least 1, or leave it out"),
-        ("peak_macs", lambda keys: 1.5, "peak_macs is 1.5; round it to an integer"),
+        ("peak_macs", lambda keys: 1.5, "peak_macs is 1.5; give an int"),
         ("peak_macs", 256, "peak_macs: TypeError: 'int' object is not callable; correct the des"),
     ],
 )
@@ -188,7 +189,7 @@ def test_a_limit_returns_none_or_a_reason(result: Any, machine: MachineDescripti
     limit = OperationLimit("size", "small", lambda work, keys: result)
     bad = replace(machine.operations[0], limits=(limit,))
     with pytest.raises(
-        InputError, match=r"limit size of operation product returns .*; return None"
+        InputError, match=r"limit size of operation product, layer conv returns .*; return None"
     ):
         _evaluate(replace(machine, operations=(bad,)))
 
@@ -242,8 +243,8 @@ TASKS: dict[str, tuple[list[UnitTask], str]] = {
                "task 0 needs task 1, which is not before it; needs must not be cyclic"),
     "negative": ([UnitTask("array", -1)], "cycles of task 0 is -1"),
     "unit": ([UnitTask("mac", 1)], "names the unit 'mac', which is not declared"),
-    "no task": ([7], "AttributeError: 'int' object has no attribute 'unit'; correct the"),  # type: ignore[list-item]
-    "needs": ([UnitTask("array", 1, needs=0)], "TypeError: 'int' object is not iterable"),  # type: ignore[arg-type]
+    "no task": ([7], "layer conv: found 7; give a list of UnitTask"),  # type: ignore[list-item]
+    "needs": ([UnitTask("array", 1, needs=0)], "needs of task 0: found 0; give a list of int"),  # type: ignore[arg-type]
 }  # fmt: skip
 
 
@@ -251,6 +252,11 @@ def test_simulate_must_return_times(machine: MachineDescription) -> None:
     bad = replace(_event_driven(machine), simulate=lambda tasks, keys: 5)
     with pytest.raises(InputError, match="simulate returns 5; return the result of simulate_tasks"):
         _evaluate(bad)
+    short = replace(bad, simulate=lambda tasks, keys: _simulate(tasks[:2], keys))
+    with pytest.raises(InputError, match="simulate returns times of 2 tasks; simulate all 8"):
+        _evaluate(short)
+    with pytest.raises(InputError, match="SharedPort: width is 0; use an integer of 1 or more"):
+        SharedPort(0)
 
 
 @pytest.mark.parametrize("fault", TASKS)
