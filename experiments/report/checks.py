@@ -157,12 +157,13 @@ class Suspicion(Part):
 class Accuracy(Part):
     """Shares of images that the float, int8 and DLA networks classify correctly.
 
-    ``differences`` counts the images for which int8 and DLA outputs differ.
+    ``differences`` counts the images for which int8 and DLA outputs differ. ``dla`` is None for a
+    described machine without values of its own.
     """
 
     float_: Fraction | None = Field(alias="float")
     int8: Fraction
-    dla: Fraction
+    dla: Fraction | None
     images: Count
     differences: Count = 0
 

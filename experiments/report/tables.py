@@ -525,6 +525,8 @@ def _accuracy_line(report: RunReport) -> str:
     shares = {"float": accuracy.float_, "int8": accuracy.int8, "DLA": accuracy.dla}
     text = ", ".join(f"{name} {share:.2%}" for name, share in shares.items() if share is not None)
     agreement = "int8 and DLA agree on every image"
+    if accuracy.dla is None:
+        agreement = "the outputs of the run are those of int8"
     if accuracy.differences:
         differ = "DIFFER" if report.check.vouched else "round differently and differ"
         agreement = f"int8 and DLA {differ} on {accuracy.differences} images"

@@ -5,8 +5,10 @@ The runtime of the model's format computes the values, because nothing simulates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from byoc.compiler import refuse_fallback
@@ -25,7 +27,11 @@ from experiments.machines.report import assemble_described
 from experiments.models import MODELS
 from experiments.report.assemble import port_entries
 from experiments.report.checks import Check, Suspicion
-from experiments.running.check import find_value_warnings
+from experiments.running.check import (
+    find_value_warnings,
+    load_labelled_samples,
+    measure_accuracy,
+)
 from experiments.running.declared import command_of, list_declared
 from experiments.running.given import AnyMachine, RunRequest
 from experiments.running.network import Network, load, network_batch
@@ -37,15 +43,16 @@ OWN_ARITHMETIC = "values: the machine's own arithmetic, not simulated; 0 element
 REFUSED = {
     "isa": "an instruction set",
     "memory_mode": "memory modes",
-    "steps": "programs",
-    "step_ms": "programs",
-    "accuracy": "programs",
+    "steps": "a place for state between inferences",
+    "step_ms": "a place for state between inferences",
     "timeline": "commands",
     "cost": "areas and energies",
     "engine": "programs",
 }
 """Options that need our own machine, and what a described machine lacks for them."""
 Request = TypeVar("Request", bound=AnyMachine)
+PartOpener = Callable[[tuple[str, ...], tuple[str, ...]], PartSession]
+"""Opens the part of the model between given inputs and outputs on the CPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +108,7 @@ def settle_machine(wanted: Request) -> tuple[Request, MachineDescription | None]
 def evaluate_requested(wanted: AnyMachine, machine: MachineDescription) -> DescribedNetwork:
     """Load a network and evaluate it on a described machine with the request's settings."""
     parameters = apply_parameters(machine, wanted.settings)
-    network = load(wanted)
+    network = load(wanted, keep_float=getattr(wanted, "accuracy", None) is not None)
     interface = connect(network.package, wanted.options)
     found = Evaluator(interface.graph, interface.annotations, machine).evaluate(parameters)
     partition = partition_evaluated(interface.graph, found)
@@ -115,13 +122,21 @@ def run_described(wanted: RunRequest, machine: MachineDescription) -> Result:
     done = evaluate_requested(wanted, machine)
     network = done.network
     batch = network_batch(network, wanted.inputs, wanted.seed, wanted.options)
-    computed = [compute_values(done, feeds, wanted) for feeds in batch.feeds]
+    samples = None if wanted.accuracy is None else Path(wanted.accuracy)
+    labelled = load_labelled_samples(network, samples)
+    opened = cache(opener(network.package.model, done.interface.graph))
+    computed = [compute_values(done, feeds, opened) for feeds in batch.feeds]
     runs = [run for run, _ in computed]
     warnings: dict[tuple[str, str], Suspicion] = {}
     for feeds, run in zip(batch.feeds, runs, strict=True):
         for one in find_value_warnings(network.package, done.interface, feeds, run):
             warnings.setdefault((one.kind, one.tensor), one)
     told = " ".join(dict.fromkeys(text for _, text in computed))
+    own = (
+        (lambda feeds: compute_values(done, feeds, opened)[0].outputs)
+        if told == OWN_ARITHMETIC
+        else None
+    )
     counts = {"tensors": 0, "elements": 0, "mismatches": 0, "max_abs_diff": 0}
     builtin = MODELS.get(wanted.model) if isinstance(wanted.model, str) else None
     report = assemble_described(
@@ -137,6 +152,8 @@ def run_described(wanted: RunRequest, machine: MachineDescription) -> Result:
             "model": network.name,
             "interface": port_entries(done.interface),
             "check": Check(oracle=told, **counts),
+            "accuracy": labelled
+            and measure_accuracy(network, done.interface, own, labelled, wanted.progress),
             "warnings": tuple(warnings.values()),
         },
     )
@@ -144,7 +161,7 @@ def run_described(wanted: RunRequest, machine: MachineDescription) -> Result:
 
 
 def compute_values(
-    done: DescribedNetwork, feeds: Tensors, wanted: RunRequest
+    done: DescribedNetwork, feeds: Tensors, opened: PartOpener
 ) -> tuple[NetworkRun[None], str]:
     """Return the outputs of one inference, and the text of a report about their source.
 
@@ -153,7 +170,6 @@ def compute_values(
     """
     graph, interface = done.interface.graph, done.interface
     given = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
-    opened = opener(done.network.package.model, graph)
     told = NOT_SIMULATED
     if done.found.machine.arithmetic is not None:
         try:
@@ -161,7 +177,7 @@ def compute_values(
             return NetworkRun(interface.restore_arrays(values), values, {}), OWN_ARITHMETIC
         except InputError as error:
             told = f"{NOT_SIMULATED}; the machine's own arithmetic does not apply: {error}"
-    names = [name for name in graph.outputs if graph.values[name].constant is None]
+    names = tuple(name for name in graph.outputs if graph.values[name].constant is None)
     values = {**given, **_take_constants(graph), **opened(graph.inputs, names).run(given)}
     return NetworkRun(interface.restore_arrays(values), values, {}), told
 
@@ -176,7 +192,7 @@ def _compute_parts(
     done: DescribedNetwork,
     given: Tensors,
     compute: Arithmetic,
-    opened: Callable[[Sequence[str], Sequence[str]], PartSession],
+    opened: PartOpener,
 ) -> Tensors:
     """Return all tensors of an inference: regions by the machine's arithmetic, the rest by the CPU.
 

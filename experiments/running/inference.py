@@ -117,7 +117,14 @@ def _run_simulated(wanted: RunRequest) -> Result:
     measured = (
         None
         if labelled is None
-        else measure_accuracy(network, done.compiled, done.runtime, labelled, progress)
+        else measure_accuracy(
+            network,
+            done.compiled.interface,
+            lambda feeds: done.runtime.run(feeds).outputs,
+            labelled,
+            progress,
+            done.compiled.arch.numerics,
+        )
     )
     return _make_result(
         wanted, done, batch, found, measured, table, None if machine is None else machine.check

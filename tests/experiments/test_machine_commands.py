@@ -12,6 +12,7 @@ import pytest
 
 import dla as package
 from experiments.machines import discovery
+from experiments.models import MODELS
 from experiments.report.schema import report_json
 from experiments.report.store import load_report
 from tests.experiments.command_line import dla
@@ -63,6 +64,23 @@ def test_screen_and_tables_name_machine_and_check(capsys: pytest.CaptureFixture[
         assert found.status == 0
     shown = dla(capsys, "run", "digits-cnn", "--machine", EXAMPLE, "--json", "-", "--quiet")
     assert json.loads(shown.out)["machine"]["kind"] == "closed form"
+
+
+def test_accuracy_of_a_machine_with_its_own_arithmetic() -> None:
+    """The accuracy of own arithmetic equals that of the outputs of all samples in one run."""
+    images, labels = MODELS["digits-cnn"].dataset()  # type: ignore[misc]
+    wanted = {"machine": "max78000", "quantise": "power-of-two"}
+    run = package.run("digits-cnn", inputs=images[:, None], **wanted)
+    found = run.report.accuracy
+    assert found is not None
+    right = run.outputs["logits"].reshape(len(labels), -1).argmax(axis=1) == labels
+    assert (found.images, found.dla) == (len(labels), right.mean())
+    integer = package.run("digits-cnn", inputs=images[:, None], quantise="power-of-two")
+    rows = (integer.outputs["logits"] != run.outputs["logits"]).reshape(len(labels), -1).any(axis=1)
+    assert found.differences == rows.sum() > 0
+    without = package.run("digits-cnn", machine="vta").report.accuracy
+    assert without is not None
+    assert (without.dla, without.differences) == (None, 0)
 
 
 def test_parts_of_cycles_keep_the_names_of_the_machine(
