@@ -214,8 +214,9 @@ def comparison_charts(found: RunComparison) -> tuple[Chart, ...]:
 
 
 def _is_known(found: RunComparison, name: str) -> bool:
-    """Return whether a run has a figure for any of its layers; described machines may lack it."""
-    return any(set(layer.figures[name]) != {None} for layer in found.layers)
+    """Return whether both runs have a figure for any layer; described machines may lack it."""
+    sides = [*zip(*(layer.figures[name] for layer in found.layers), strict=True)]
+    return bool(sides) and all(set(side) != {None} for side in sides)
 
 
 def _names(found: RunComparison) -> tuple[str, ...]:

@@ -66,6 +66,11 @@ class MachineSpec:
     axes: Mapping[str, tuple[Any, ...]]
 
     @property
+    def source(self) -> str:
+        """File of the specification, for the command that repeats the sweep."""
+        return self.networks.source
+
+    @property
     def points(self) -> int:
         """Number of points of the grid."""
         return len(self.networks.networks) * prod(map(len, self.axes.values()))

@@ -279,5 +279,7 @@ def test_our_machine_and_a_described_one_are_compared(
     found = dla(capsys, "report", ours, tmp_path / "run0.json")
     assert (found.status, found.err) == (0, "")
     assert "systolic-array" in found.out
+    assert "bytes read" not in found.out
+    assert "layer-traffic.png" not in {one.name for one in tmp_path.rglob("*.png")}
     several = dla(capsys, "report", ours, tmp_path / "run0.json", ours)
     assert (several.status, several.err) == (0, "")

@@ -56,6 +56,7 @@ def test_every_point_of_a_sweep_equals_a_run(
     shown = dla(capsys, "report", output)
     assert (shown.status, shown.err) == (0, "")
     page = (tmp_path / "array-report" / "array.html").read_text(encoding="utf-8")
+    assert f"dla sweep {tmp_path / 'array.toml'}" in page
     for network in ("digits-cnn", "resnet-8"):
         cpu = {int(one["host_estimated_cycles"]) for one in rows if one["network"] == network}
         told = (
