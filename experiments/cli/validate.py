@@ -47,7 +47,7 @@ def command(
     published = [one for one in machines if one.published]
     if not published:
         names = ", ".join(name for name, one in list_machines().items() if one.published)
-        raise InputError(f"machine {machine} has no published figures; {names or 'no machine'} has")
+        raise InputError(f"machine {machine} has no published figures; choose one of {names}")
     with options.stages() as progress:
         rows = list(compare_machines(published, quick=quick, stage=progress))
     summary = summarize(rows, published)

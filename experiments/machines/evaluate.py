@@ -28,6 +28,7 @@ from byoc.partitioning.partition import (
     merge,
     readers,
 )
+from dla_sim.engine.breakdown import PARTS
 from experiments.machines.description import (
     CyclePart,
     LayerWork,
@@ -41,6 +42,7 @@ from experiments.machines.description import (
     check_unit,
 )
 from experiments.machines.work import describe_work
+from experiments.report.tables import LAYER_COLUMNS
 from isa.errors import InputError
 
 AFTER_NETWORK = "after the network"
@@ -49,6 +51,8 @@ NO_OPERATION = "operation"
 """Rule of nodes that no operation of the machine matches."""
 LATE = "issue"
 """Part of the cycles in which no task of the critical path works, because it is issued late."""
+RESERVED = {*LAYER_COLUMNS} - {*PARTS}
+"""Columns of the layers in reports, besides those of the parts of their cycles."""
 MAX_COUNT = 1 << 48
 """Most cycles of a part, and most cycles or bytes of a task, that a description may return."""
 Found = TypeVar("Found")
@@ -115,6 +119,8 @@ class Evaluator:
     def __init__(
         self, graph: Graph, annotations: Sequence[Annotation], machine: MachineDescription
     ) -> None:
+        for name in machine.unit_names if machine.kind == "event-driven" else ():
+            _check_part_name(machine, name)
         self._graph = graph
         self._machine = machine
         self._reasons = {
@@ -383,6 +389,14 @@ def check_count(machine: MachineDescription, where: str, value: object) -> None:
         raise machine.fault(f"{where} is {value:.3e}; it must be at most {MAX_COUNT:,}")
 
 
+def _check_part_name(machine: MachineDescription, name: str) -> None:
+    """Raise InputError if a part of the cycles has the name of another column of reports."""
+    if name in RESERVED:
+        raise machine.fault(
+            f"part '{name}' of a layer's cycles has the name of a column of reports; rename it"
+        )
+
+
 def _check_items(
     machine: MachineDescription, where: str, found: Iterable[Found], kind: type[Found]
 ) -> tuple[Found, ...]:
@@ -403,6 +417,7 @@ def check_parts(
         check_unit(machine, where, part.unit)
         if not isinstance(part.name, str) or not part.name:
             raise machine.fault(f"{where}: the name of a part is {part.name!r:.40}; give a text")
+        _check_part_name(machine, part.name)
         check_count(machine, f"{where}: part '{part.name}'", part.cycles)
     return found
 

@@ -15,7 +15,6 @@ from byoc.graph import Graph
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
-from dla_sim.engine.breakdown import PARTS
 from experiments.machines.evaluate import (
     EvaluatedLayer,
     Evaluation,
@@ -33,11 +32,7 @@ from experiments.report.assemble import (
 )
 from experiments.report.machine import DescribedMachine
 from experiments.report.schema import EndToEnd, Host, Layer, RunReport, RunSegment, RunTotals
-from experiments.report.tables import LAYER_COLUMNS
 from experiments.version import tool_version
-
-_RESERVED = {*LAYER_COLUMNS} - {*PARTS}
-"""Columns of the layers in reports, besides those of the parts of their cycles."""
 
 
 def describe_whole(
@@ -113,11 +108,6 @@ def describe_machine(found: Evaluation) -> DescribedMachine:
 def describe_layers(found: Evaluation, partition: Partition) -> tuple[Layer, ...]:
     """Return the report entries of the layers, in order of regions."""
     peak = find_peak(found)
-    for part in (part for layer in found.layers for part in layer.parts):
-        if part in _RESERVED:
-            raise found.machine.fault(
-                f"part '{part}' of a layer's cycles has the name of a column of reports; rename it"
-            )
     entries = (
         Layer(
             name=layer.name,

@@ -188,12 +188,13 @@ def test_a_part_with_the_name_of_a_column_gives_one_line(
     path = tmp_path / "mine.py"
     text = EXAMPLE.read_text(encoding="utf-8")
     path.write_text(text.replace('Part("compute"', f'Part("{name}"'), encoding="utf-8")
-    found = dla(capsys, "run", "digits-cnn", "--machine", path)
-    assert found.status == 2
-    assert found.err == (
-        f"error: machine systolic-array: part '{name}' of a layer's cycles has the name of a "
-        "column of reports; rename it\n"
-    )
+    for command in ("run", "partition", "advise"):
+        found = dla(capsys, command, "digits-cnn", "--machine", path)
+        assert found.status == 2
+        assert found.err == (
+            f"error: machine systolic-array: part '{name}' of a layer's cycles has the name of a "
+            "column of reports; rename it\n"
+        )
 
 
 def test_a_preset_is_a_machine_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

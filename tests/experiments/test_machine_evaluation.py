@@ -17,6 +17,7 @@ from experiments.machines.description import (
     LayerWork,
     MachineDescription,
     MachineOperation,
+    MachineUnit,
     OperationLimit,
     UnitTask,
 )
@@ -246,6 +247,21 @@ TASKS: dict[str, tuple[list[UnitTask], str]] = {
     "no task": ([7], "layer conv: found 7; give a list of UnitTask"),  # type: ignore[list-item]
     "needs": ([UnitTask("array", 1, needs=0)], "needs of task 0: found 0; give a list of int"),  # type: ignore[arg-type]
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("kind", "part 'kind' of a layer's cycles has the name of a column of reports; rename it"),
+        ("port", "unit 'port' has the name of a cause of waiting; rename it"),
+    ],
+)
+def test_units_of_an_event_driven_machine_are_columns_of_reports(
+    name: str, message: str, machine: MachineDescription
+) -> None:
+    units = (*machine.units, MachineUnit(name, ""))
+    with pytest.raises(InputError, match=message):
+        _evaluate(replace(_event_driven(machine), units=units))
 
 
 def test_simulate_must_return_times(machine: MachineDescription) -> None:
