@@ -1,4 +1,4 @@
-"""Advice for a described machine: each numeric parameter doubled and halved, by its formulas."""
+"""Advice for a described machine: the cycles with each parameter doubled and halved."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from isa.errors import InputError
 class ParameterChange:
     """Change of one parameter, with the cycles that it gives and the command that repeats it.
 
-    ``cycles`` are the machine's, ``host_cycles`` those of the CPU, which are an estimate.
-    ``saves`` is the share of both that the change saves; it is negative if the change costs cycles.
+    ``cycles`` are cycles of the machine, ``host_cycles`` estimated cycles of the CPU. ``saves`` is
+    the share of their sum that the change saves; it is negative if the change costs cycles.
     """
 
     setting: str
@@ -75,9 +75,9 @@ class MachineAdvice(Shown):
 
 
 def advise_machine(wanted: AdviseRequest, machine: MachineDescription) -> MachineAdvice:
-    """Measure a network on a described machine with each numeric parameter doubled and halved.
+    """Compute the cycles of a network on a machine with each parameter doubled and halved.
 
-    A value that the description does not allow is left out.
+    Values outside the limits of a parameter are left out.
     """
     for option, value in (("--target-ms", wanted.target_ms), ("--target-ips", wanted.target_ips)):
         if value is not None:
@@ -104,7 +104,7 @@ def advise_machine(wanted: AdviseRequest, machine: MachineDescription) -> Machin
 
 
 def _list_settings(now: Evaluation) -> Iterator[str]:
-    """Yield each numeric parameter except the clock with its double and its half."""
+    """Yield settings that double and halve each parameter except the clock."""
     for key, value in now.parameters:
         if key == now.machine.clock or not value or isinstance(value, bool | str):
             continue

@@ -47,8 +47,8 @@ class MachineParameters(BaseModel):
 class PoolWork:
     """Pooling of a layer: height and width of its window, as in :class:`LayerWork`.
 
-    ``op_type`` is the operator's type in the graph, ``output`` the shape that it makes. A global
-    pool has the window of the whole plane.
+    ``op_type`` is the operator's type in the graph, ``output`` the shape of its result. The window
+    of a global pool is the whole plane.
     """
 
     op_type: str
@@ -76,7 +76,7 @@ class LayerWork:
         padding: rows and columns of padding: top, left, bottom, right.
         dilation: vertical and horizontal dilation of the convolution.
         groups: groups of the convolution.
-        macs: multiply-accumulates, including those on padding.
+        macs: multiply-accumulates, including multiplications by padding.
         weight_bytes: bytes of weights in the graph, without biases.
         weight_bits: bits of a weight: 1, 2, 4, 8 or more, the fewest that hold all weights.
         pool: pooling in the layer, or None.
@@ -145,7 +145,7 @@ class UnitTask:
 
     A unit executes its tasks in order. A task starts when its unit is free and the tasks in
     ``needs`` have ended. In the result of :attr:`MachineOperation.tasks`, ``needs`` are indices
-    into the same layer's tasks; -1 is the last task of the layer before, -2 the one before that.
+    into the same layer's tasks; -1 is the last task of the previous layer, -2 the last but one.
     The evaluator converts them into indices of the whole run, which ``simulate_tasks`` takes.
 
     Attributes:
@@ -171,8 +171,8 @@ class MachineOperation:
 
     Attributes:
         name: name of the operation in reports.
-        patterns: chains of operator types, each the only consumer of the one before.
-        limits: all must hold; otherwise the nodes run on the CPU.
+        patterns: chains of operator types; each operator is the only consumer of the previous one.
+        limits: conditions of the layer; if one does not hold, the nodes run on the CPU.
         cycles: closed form: parts of a layer's cycles. An empty result means that the layer takes
             no time.
         tasks: event-driven: the layer's tasks in order of issue.
@@ -199,8 +199,8 @@ class MachineUnit:
 class MachineMemory:
     """Memory of a machine.
 
-    ``capacity`` is in bytes and ``rate`` in bytes per cycle. A text names the parameter that has
-    the value; None means that it is not known. ``unit`` is the unit that moves its data.
+    ``capacity`` is in bytes and ``rate`` in bytes per cycle. A text is the name of the parameter
+    with the value; None is an unknown value. ``unit`` is the unit that moves the memory's data.
     """
 
     name: str
@@ -275,23 +275,23 @@ class MachineDescription:
         name: name for ``--machine``, in lower case with hyphens.
         summary: one line for ``dla presets``.
         kind: how time is counted. A "preset" is one of our own machines with published figures.
-        parameters: class of the parameters; its defaults are the machine.
-        units: units that parts and tasks name.
+        parameters: class of the parameters; its defaults describe the machine.
+        units: units to which the operations attribute their cycles and tasks.
         memories: memories with capacity and rate.
-        operations: operations; of two that match equally many nodes the first one wins.
-        network_limits: limits that all layers on the machine must meet together.
+        operations: if several patterns match, the longest is used; of equally long ones, the first.
+        network_limits: limits for all layers on the machine together.
         transfer_memory: memory that the CPU shares with the machine. Every tensor that passes
             between the two takes its bytes at the rate of this memory; without a name, transfers
             are not counted.
         clock: parameter with the clock in Hz.
-        overlaps: groups of units that work at the same time in a layer of a closed form. The
-            longest of a group counts; the cycles of units without a group are added.
+        overlaps: closed form: groups of units that work at the same time in a layer. Only the unit
+            of a group with the most cycles counts; the cycles of other units are added.
         simulate: event-driven: takes all tasks in order of issue, with indices of the whole run in
-            ``needs``, and the parameters; returns when they end.
-        peak_macs: multiply-accumulates that the machine can do per cycle, for its utilisation.
+            ``needs``, and the parameters; returns their times.
+        peak_macs: largest number of multiply-accumulates per cycle, for the utilisation.
         layouts: layouts of tensors, one sentence each.
         quantisation: types and rounding, one sentence each.
-        after_network: closed form: parts of the cycles that a run takes once, such as the start.
+        after_network: closed form: cycles of each run, besides those of its layers.
         arithmetic: the machine's own arithmetic; None if it computes as the integer model.
         preset: name of the preset, if the kind is "preset".
         sources: documents that the description comes from.

@@ -50,17 +50,17 @@ AFTER_NETWORK = "after the network"
 NO_OPERATION = "operation"
 """Rule of nodes that no operation of the machine matches."""
 LATE = "issue"
-"""Part of the cycles in which no task of the critical path works, because it is issued late."""
+"""Part of a layer's cycles in which the next task of the critical path is not issued yet."""
 RESERVED = {*LAYER_COLUMNS} - {*PARTS}
 """Columns of the layers in reports, besides those of the parts of their cycles."""
 MAX_COUNT = 1 << 48
-"""Most cycles of a part, and most cycles or bytes of a task, that a description may return."""
+"""Largest number of cycles of a part, and of cycles or bytes of a task."""
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
 class MatchedOperation:
-    """Operation that may run a layer, if its limits hold."""
+    """Operation whose pattern matches a layer; it runs the layer if its limits hold."""
 
     operation: MachineOperation
     work: LayerWork
@@ -163,7 +163,7 @@ class Evaluator:
         return Evaluation(self._machine, parameters, tuple(layers), total, host, refused, units)
 
     def _find_candidates(self, node: Node) -> Iterator[MatchedOperation]:
-        """Yield what may run a layer that begins with ``node``, longest chain first."""
+        """Yield the operations that match a chain beginning at ``node``, longest chain first."""
         if self._reasons.get(node.name, ("", ""))[1] == FORCED:
             return
         found = [
@@ -189,7 +189,7 @@ class Evaluator:
         return tuple(chain)
 
     def _only_consumer(self, node: Node) -> Node | None:
-        """Return the node that alone reads the only output of ``node``, or None."""
+        """Return the only consumer of the only output of ``node``, or None."""
         found = self._graph.consumers.get(node.outputs[0], ())
         alone = len(node.outputs) == 1 and node.outputs[0] not in self._graph.outputs
         return found[0] if alone and len(found) == 1 else None
@@ -278,9 +278,9 @@ class Evaluator:
     ) -> tuple[list[EvaluatedLayer], dict[str, dict[str, int]]]:
         """Return the layers and unit accounts of an event-driven machine.
 
-        Layers run by region, and a region begins when the region before it has ended, because the
-        CPU works between them. The cycles of a layer are those of its tasks on the critical path.
-        Its parts are the units that work on it.
+        A region begins when the previous region has ended, because the CPU works between them. The
+        cycles of a layer are those of its tasks on the critical path, and its parts are the units
+        of these tasks.
         """
         regions = self._divide_layers(ordered)
         ordered = [one for region in regions for one in region]
@@ -375,7 +375,7 @@ def call_description(
 def _list_reasons(
     limit: NetworkLimit, works: Sequence[LayerWork], parameters: MachineParameters
 ) -> dict[str, str]:
-    """Return the reasons of the layers that a limit of the whole network refuses, by layer."""
+    """Return, by layer, the reasons of the layers that break a limit of the whole network."""
     return {name: str(reason) for name, reason in limit.check(works, parameters).items()}
 
 
@@ -470,7 +470,7 @@ def partition_evaluated(graph: Graph, found: Evaluation) -> Partition:
 
 
 def _merge_layers(graph: Graph, layers: Sequence[LayerWork]) -> tuple[NodeGroup, ...]:
-    """Divide a graph into groups for CPU and machine, with each layer as its last node."""
+    """Divide a graph into groups for CPU and machine; its last node represents a layer."""
     ends = {work.nodes[-1].name: work for work in layers}
     inside = {node.name for work in layers for node in work.nodes}
     merged = [
@@ -482,7 +482,7 @@ def _merge_layers(graph: Graph, layers: Sequence[LayerWork]) -> tuple[NodeGroup,
 
 
 def _join_nodes(work: LayerWork) -> Node:
-    """Return a node that stands for a whole layer, under the name of its last node."""
+    """Return a node with the inputs of a whole layer and the name of its last node."""
     made = {name for node in work.nodes for name in node.outputs}
     inputs = tuple(name for node in work.nodes for name in node.inputs if name not in made)
     return replace(work.nodes[-1], inputs=inputs)

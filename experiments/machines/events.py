@@ -54,8 +54,8 @@ class UnitAccount:
 class TaskTimes:
     """Start and end of each task in cycles (half-open intervals) and the accounts of the units.
 
-    ``critical_path`` are the tasks that determine the total, in order. Each starts when the one
-    before ends, or later if the issuer sends it later.
+    ``critical_path`` has the tasks that determine the total, in order. Each starts at the end of
+    the previous one, or later if the issuer sends it later.
     """
 
     start: tuple[int, ...]
@@ -164,7 +164,7 @@ class _TaskRun:
                 changed |= self._execute(unit)
 
     def _issue(self) -> bool:
-        """Send tasks to their queues until one finds no room."""
+        """Send tasks to their queues until a queue is full."""
         before = self.issued
         while self.issued < len(self.tasks):
             number = self.issued

@@ -94,7 +94,7 @@ def _unit_of(extra: Any) -> str:
 
 
 def _value(machine: MachineDescription, value: float | str | None) -> str:
-    """Format a number of a memory; a text names the parameter whose default is the number."""
+    """Format the capacity or rate of a memory; a text is the name of the parameter with it."""
     if isinstance(value, str):
         value = machine.parameters.model_fields[value].default
     return "" if value is None else f"{value:,}"

@@ -38,7 +38,7 @@ from experiments.machines.max78000_passes import (
 from isa.arch import declare_key
 
 START_CYCLES = 340
-"""Cycles from the end of the formula to the interrupt, 6.8 us: mean of mnist and cifar-10."""
+"""Cycles that the formula lacks until the interrupt, 6.8 us: mean of mnist and cifar-10."""
 
 
 class Max78000Parameters(MachineParameters):

@@ -61,12 +61,12 @@ def convolve(
 
 
 def add_bias(sums: Integers, bias: Integers) -> Integers:
-    """Add an int8 bias for each output channel, which counts 128 times."""
+    """Add 128 times the int8 bias of each output channel."""
     return sums + (bias << FRACTION_BITS).reshape(-1, *(1,) * (sums.ndim - 1))
 
 
 def insert_zeros(values: Integers) -> Integers:
-    """Return the plane that a transposed convolution of stride 2 convolves, before padding."""
+    """Return the plane with a zero after each element, for a transposed convolution of stride 2."""
     channels, rows, columns = values.shape
     spread = np.zeros((channels, 2 * rows - 1, 2 * columns - 1), np.int64)
     spread[:, ::2, ::2] = values

@@ -15,7 +15,7 @@ from experiments.machines.description import LayerWork, Shape
 PROCESSORS = 64
 KERNEL_BYTES = 9
 GROUP = 16
-"""Processors of a group, which write the pixels of a layer without a convolution one by one."""
+"""Processors of a group; without a convolution, they write their pixels one after another."""
 SHARED = 4
 """Processors that share an instance of data memory; a word holds one byte of each."""
 
@@ -51,7 +51,7 @@ class PassWork:
 
 
 def count_cycles(work: PassWork) -> tuple[int, int]:
-    """Return the cycles of a layer that read and pool inputs, and those that write results."""
+    """Return two numbers of cycles: to read and pool a layer's inputs, and to write its results."""
     rows, columns = work.pooled
     operands = work.operands if work.pool_first else 1
     zero = work.passes * operands * 2  # a pixel of padding: a read and a write of the row buffer
@@ -89,7 +89,7 @@ def count_passes(channels: int) -> int:
 
 
 def count_processors(channels: int) -> int:
-    """Return the processors that a layer uses: with several passes a multiple of four."""
+    """Return the number of processors of a layer; with several passes, a multiple of four."""
     each = -(-channels // count_passes(channels))
     return each if channels <= PROCESSORS else -(-each // SHARED) * SHARED
 
@@ -100,7 +100,7 @@ def is_sequence(layer: LayerWork) -> bool:
 
 
 def _order_sides(pair: tuple[int, int], layer: LayerWork) -> tuple[int, int]:
-    """Return rows and columns: a sequence of the graph is one row, of the hardware one column."""
+    """Return rows and columns; the graph stores a sequence as one row, the hardware as a column."""
     return (pair[1], pair[0]) if is_sequence(layer) else pair
 
 
@@ -157,10 +157,11 @@ def count_kernels(layer: LayerWork) -> int:
 
 
 def place_weights(layers: Sequence[LayerWork], capacity: int) -> dict[str, str]:
-    """Place the weights of all layers and return the reasons of those that do not fit, by layer.
+    """Place the weights of all layers; return, by layer, why weights do not fit.
 
-    Layers with many processors come first. Each takes neighbouring processors, from a multiple of
-    four, whose fullest has the most space left.
+    Layers with many processors are placed first. A layer uses neighbouring processors that begin
+    at a multiple of four. Of all such groups it uses the one whose fullest processor has the most
+    free space.
 
     Args:
         layers: layers of the network.

@@ -1,6 +1,6 @@
 """MAX78002 of Analog Devices: MAX78000 with more memory and a faster clock, not validated.
 
-The vendor's latency estimate does not cover this device; its formula for MAX78000 stands in.
+The vendor's latency estimate does not cover this device; its formula for MAX78000 is used instead.
 Depthwise convolutions, planes with dilation and parallel reads are not described.
 """
 

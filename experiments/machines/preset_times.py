@@ -2,7 +2,7 @@
 
 Arm's compiler compresses the weights of a network, and Arm publishes the size of the file. Our
 weights are random and compress differently. The rate of the memory is therefore multiplied by the
-size of our constants divided by the size of the file: reading either takes the same time.
+ratio of both sizes, so that our constants take the time of the published file.
 """
 
 from __future__ import annotations

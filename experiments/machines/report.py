@@ -84,7 +84,7 @@ def _list_transfers(
 
 
 def _place_layers(found: Evaluation, partition: Partition) -> Iterator[tuple[EvaluatedLayer, int]]:
-    """Yield each layer with its region; cycles that a run takes once are in the last region."""
+    """Yield each layer with its region; cycles besides the layers belong to the last region."""
     places = {node.name: region.index for region in partition.regions for node in region.nodes}
     for layer in found.layers:
         last = len(partition.regions) - 1
@@ -142,7 +142,7 @@ def find_peak(found: Evaluation) -> int | None:
 
 
 def _use(macs: int, cycles: int, peak: int | None) -> float | None:
-    """Return the share of the machine's multiply-accumulates that are used.
+    """Return the utilisation: multiply-accumulates divided by the largest possible number.
 
     Padding may count as a multiply-accumulate that the machine skips, so the share is at most 1.
     """

@@ -40,9 +40,10 @@ def list_instructions(
 class _Program:
     """Instructions of one convolution in the order that TVM issues them, as tasks.
 
-    A virtual thread has its part of the buffers. Its first load waits for the GEMM instruction
-    that clears its sums, which waits for the store of its previous tile. Each further load waits
-    for the GEMM instruction before. So loads overlap only with the other thread's GEMM.
+    Each virtual thread has a part of the buffers. Its first load waits for the GEMM instruction
+    that clears its sums; this instruction waits for the store of the thread's previous tile. Each
+    later load waits for the previous GEMM instruction of the thread. Loads therefore overlap only
+    with the GEMM of the other thread.
     """
 
     def __init__(self, shape: VtaConvolution, tile: VtaTile, machine: VtaParameters) -> None:
@@ -85,7 +86,7 @@ class _Program:
         port: tuple[int, int] = (0, 0),
         size: int = 0,
     ) -> int:
-        """Append an instruction, and before the first one of a burst its fetch."""
+        """Append an instruction; append a fetch before the first instruction of a burst."""
         per_burst = self.burst_bytes // INSTRUCTION_BYTES
         if self.issued % per_burst == 0:
             self.fetch = len(self.tasks)
@@ -203,7 +204,7 @@ class _Program:
         width: int,
         separate: bool,
     ) -> tuple[int, int]:
-        """Return memory cycles and bursts of the rows of several planes; whole rows are joined."""
+        """Return memory cycles and bursts of the rows of several planes; full rows are merged."""
         if columns == width and not separate:
             rows, columns = 1, rows * columns
         parts = [
@@ -219,5 +220,5 @@ class _Program:
 
 
 def simulate_instructions(tasks: Sequence[UnitTask]) -> TaskTimes:
-    """Return the times of instructions; the memory serves the clients in turn."""
+    """Return the times of instructions; the memory serves its clients in turn."""
     return simulate_tasks(tasks, dict.fromkeys(UNITS, QUEUE), SharedPort(1))

@@ -98,7 +98,7 @@ def count_read(offset: int, size: int, machine: VtaParameters) -> tuple[int, int
 
 
 def count_write(offset: int, size: int, machine: VtaParameters) -> tuple[int, int]:
-    """Return the same of a write; the store unit reads its buffer before each vector."""
+    """Return memory cycles and bursts of a write; the store unit reads its buffer per vector."""
     cycles, bursts = count_read(offset, size, machine)
     return cycles - (READ_BURST - WRITE_BURST) * bursts + size // VECTOR_BYTES, bursts
 
@@ -187,7 +187,7 @@ def can_run_tile(shape: VtaConvolution, tile: VtaTile, machine: VtaParameters) -
 
 
 def _estimate(shape: VtaConvolution, tile: VtaTile, machine: VtaParameters) -> int:
-    """Return about the cycles of a convolution: the longer of GEMM and loads, and the ALU."""
+    """Estimate the cycles of a convolution: the larger of GEMM and loads, plus the ALU."""
     window = shape.kernel**2
     vectors = tile.outputs * tile.rows * tile.columns
     rows, columns = _find_input(shape, tile)

@@ -84,7 +84,7 @@ def _is_pool(node: Node) -> bool:
 
 
 def _describe_pool(graph: Graph, node: Node) -> PoolWork:
-    """Return the pooling of a node; without a window it takes the whole plane."""
+    """Return the pooling of a node; the window of a global pool is the whole plane."""
     output = _shape(graph, node.outputs[0])
     plane = _pair(_shape(graph, node.inputs[0])[1:])
     attributes = node.attributes

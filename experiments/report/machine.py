@@ -1,4 +1,4 @@
-"""Part of a run report about a machine that a description declares."""
+"""Entry of a run report about a described machine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ABSENT = {
 
 
 class DescribedMachine(Part):
-    """A machine that a description declares, with its parameters by key.
+    """Name, kind and parameters of a described machine.
 
-    ``validated`` tells whether figures of others that were held out agree with the description.
+    ``validated`` is whether the machine agrees with published figures to which nothing was fitted.
     """
 
     name: Word
@@ -57,7 +57,7 @@ def drop_absent(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop(part: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return a part of a report; leave out a field of ``names`` that is None or empty."""
+    """Return a part of a report without the fields of ``names`` that are None or empty."""
     return {
         key: value for key, value in part.items() if key not in names or value not in (None, {})
     }
