@@ -1,9 +1,8 @@
 """Records of a machine description: units, memories, operations with limits, and cycles.
 
-A description is a Python module that assigns a :class:`MachineDescription` to ``MACHINE``. The
-project matches the operations to a network and counts cycles, in
-:mod:`experiments.machines.evaluate`. The records check themselves when they are built; every error
-is one line that names the machine.
+A description is a Python module that assigns a :class:`MachineDescription` to ``MACHINE``.
+:mod:`experiments.machines.evaluate` matches its operations to a network and counts cycles. The
+constructor of the description checks all records; an error is one line that names the machine.
 """
 
 from __future__ import annotations

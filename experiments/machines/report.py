@@ -144,7 +144,7 @@ def find_peak(found: Evaluation) -> int | None:
 def _use(macs: int, cycles: int, peak: int | None) -> float | None:
     """Return the utilisation: multiply-accumulates divided by the largest possible number.
 
-    Padding may count as a multiply-accumulate that the machine skips, so the share is at most 1.
+    It is at most 1, because a machine may skip the multiplications by padding that ``macs`` counts.
     """
     if peak is None:
         return None

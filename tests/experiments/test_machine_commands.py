@@ -113,7 +113,10 @@ ERRORS = {
         ("--isa", "v2"),
         "--isa needs an instruction set, which machine systolic-array does not",
     ),
-    "steps": (("--steps", "2"), "--steps needs programs, which machine systolic-array does not"),
+    "steps": (
+        ("--steps", "2"),
+        "--steps needs a place for state between inferences, which machine ",
+    ),
     "cost": (("--cost", "default"), "--cost needs areas and energies, which machine systolic-arr"),
     "schedule": (("--schedule", "seed"), "--schedule seed is for our compiler"),
     "preset": (("--preset", "seed-i64"), "--preset seed-i64 and --machine "),
