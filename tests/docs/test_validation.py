@@ -11,7 +11,7 @@ import pytest
 
 from experiments.machines.discovery import list_machines
 from experiments.machines.validate import compare_machines
-from tests.docs import validation
+from tests.docs import machine_layers, validation
 
 RECORDED = validation.RECORD.read_text(encoding="utf-8")
 
@@ -42,3 +42,17 @@ def test_the_page_and_the_chart_are_current(tmp_path: Path) -> None:
     drawn = tmp_path / "drawn.svg"
     validation.draw(rows, drawn, validation.digest(RECORDED))
     assert drawn.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_the_layers_of_ethos_u85_add_up_to_the_recorded_predictions() -> None:
+    recorded = {
+        row.figure.condition.split()[-2]: row.ours
+        for row in validation.read_record(RECORDED)
+        if row.figure.condition.endswith("MiB")
+    }
+    totals = machine_layers.total_streams()
+    assert totals
+    for (_, size), times in totals.items():
+        assert times["ours"] == pytest.approx(recorded[str(size)], abs=1e-3)
+        # each smaller budget of SRAM leaves more weights to be read again
+        assert times["staged"] <= times["1536 KiB"] <= times["1024 KiB"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from experiments.machines.discovery import list_machines
 from experiments.machines.uncompared import UNCOMPARED
 from experiments.machines.validate import FigureComparison, compare_machines, summarize
+from tests.docs.machine_layers import list_layers, list_networks, list_vta_layers
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "validation.md"
@@ -157,7 +158,40 @@ def uncompared(rows: Sequence[FigureComparison]) -> str:
     return _table(("machine", "published figure", "source", "reason"), listed)
 
 
-TABLES = {"summary": summary, "figures": figures, "causes": causes, "uncompared": uncompared}
+def ethos_networks(_: Sequence[FigureComparison]) -> str:
+    """Return the table of networks with the times of Vela's command streams."""
+    heads = (
+        "network", "file", "chip, ms", "ours, ms", "stream, ms", "1,536 KiB, ms", "1,024 KiB, ms"
+    )  # fmt: skip
+    return _table(heads, list_networks())
+
+
+def ethos_layers(_: Sequence[FigureComparison]) -> str:
+    """Return the table of layers where our prediction and Vela's command streams differ."""
+    heads = (
+        "Inception V3", "operations", "ours, ms", "operations as in the stream, ms",
+        "weights read again, 1,536 KiB, ms", "both, 1,024 KiB, ms",
+    )  # fmt: skip
+    return _table(heads, list_layers())
+
+
+def vta_layers(_: Sequence[FigureComparison]) -> str:
+    """Return the table of convolutions that shorter read bursts would change most."""
+    heads = (
+        "convolution", "number", "ours, cycles", "burst one cycle shorter", "share of the error"
+    )  # fmt: skip
+    return _table(heads, list_vta_layers())
+
+
+TABLES = {
+    "summary": summary,
+    "figures": figures,
+    "causes": causes,
+    "ethos networks": ethos_networks,
+    "ethos layers": ethos_layers,
+    "vta layers": vta_layers,
+    "uncompared": uncompared,
+}
 
 
 def written(page: str, rows: Sequence[FigureComparison]) -> str:
