@@ -53,9 +53,8 @@ class Served:
     def write(self, device: MappedDevice, offset: int, value: int) -> None:
         device.write32(offset, value ^ self.corrupt.get(offset, 0))
 
-    def run_library(self, library: Path) -> MainRun:
-        """Run ``main`` of a bundle built by :func:`tests.byoc.bare_metal.images.build_bundle`."""
-        code = ctypes.CDLL(str(library))
+    def open_port(self, code: ctypes.CDLL) -> Port:
+        """Return a port of a new device to the memory of a library."""
         base = ctypes.addressof(ctypes.c_uint8.in_dll(code, "dla_arena")) - MARGIN
 
         def store(address: int, data: bytes) -> None:
@@ -64,11 +63,16 @@ class Served:
         ranges = ((0, 1 << 32),)
         bus = DeviceBus(lambda at, count: ctypes.string_at(base + at, count), store, ranges)
         device = self.open(bus)
-        port = Port(
+        return Port(
             READ(lambda _, offset: device.read32(offset)),
             WRITE(lambda _, offset, value: self.write(device, offset, value)),
             None, 0, None, None, None, None, ADDRESS(lambda _, pointer: pointer - base),
         )  # fmt: skip
+
+    def run_library(self, library: Path) -> MainRun:
+        """Run ``main`` of a bundle built by :func:`tests.byoc.bare_metal.images.build_bundle`."""
+        code = ctypes.CDLL(str(library))
+        port = self.open_port(code)
         code.get_printed.restype = ctypes.c_char_p
         status = code.run_main(ctypes.byref(port))
         return MainRun(status, code.get_printed().decode())
