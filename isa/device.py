@@ -91,43 +91,58 @@ _START = "first program address of the {}, in bytes"
 _HASH = "SHA-256 of the machine's Arch (canonical JSON), hexadecimal digits {} to {}"
 
 
-def _list_registers() -> Iterator[DeviceRegister]:
-    yield DeviceRegister("ID", 0x000, "r", f"{IDENTITY:#010x}, the text DLA1")
-    yield DeviceRegister("MAP_VERSION", 0x004, "r", f"version of this register map: {MAP_VERSION}")
-    yield DeviceRegister("ISA", 0x008, "r", "number of the instruction set, 1 to 5")
-    for number in range(4):
-        text = _HASH.format(8 * number + 1, 8 * number + 8)
-        yield DeviceRegister(f"ARCH_HASH{number}", 0x010 + 4 * number, "r", text)
-    for number in range(4):
-        text = f"ARCH_HASH{number} of the machine that the program was compiled for"
-        yield DeviceRegister(f"PROGRAM_HASH{number}", 0x020 + 4 * number, "rw", text)
-    yield DeviceRegister("COMMAND_BASE", 0x030, "rw", "bus address of the command words")
-    yield DeviceRegister("COMMAND_WORDS", 0x034, "rw", "number of 64-bit command words")
-    for offset, name, text in (
-        (0x038, "CONSTANT", "constants"),
-        (0x044, "ACTIVATION", "activations"),
-        (0x050, "STATE", "state"),
-    ):
-        yield DeviceRegister(f"{name}_BASE", offset, "rw", f"bus address of the {text}")
-        yield DeviceRegister(f"{name}_BYTES", offset + 4, "rw", f"size of the {text} in bytes")
-        yield DeviceRegister(f"{name}_START", offset + 8, "rw", _START.format(text))
-    yield DeviceRegister("COMMAND_START", 0x05C, "rw", _START.format("command words"))
-    yield DeviceRegister(
+def _describe_window(name: str, offset: int, text: str) -> tuple[DeviceRegister, ...]:
+    return (
+        DeviceRegister(f"{name}_BASE", offset, "rw", f"bus address of the {text}"),
+        DeviceRegister(f"{name}_BYTES", offset + 4, "rw", f"size of the {text} in bytes"),
+        DeviceRegister(f"{name}_START", offset + 8, "rw", _START.format(text)),
+    )
+
+
+_DESCRIPTIONS = (
+    DeviceRegister("ID", 0x000, "r", f"{IDENTITY:#010x}, the text DLA1"),
+    DeviceRegister("MAP_VERSION", 0x004, "r", f"version of this register map: {MAP_VERSION}"),
+    DeviceRegister("ISA", 0x008, "r", "number of the instruction set, 1 to 5"),
+    *(
+        DeviceRegister(
+            f"ARCH_HASH{number}", 0x010 + 4 * number, "r",
+            _HASH.format(8 * number + 1, 8 * number + 8),
+        )
+        for number in range(4)
+    ),
+    *(
+        DeviceRegister(
+            f"PROGRAM_HASH{number}", 0x020 + 4 * number, "rw",
+            f"ARCH_HASH{number} of the machine that the program was compiled for",
+        )
+        for number in range(4)
+    ),
+    DeviceRegister("COMMAND_BASE", 0x030, "rw", "bus address of the command words"),
+    DeviceRegister("COMMAND_WORDS", 0x034, "rw", "number of 64-bit command words"),
+    *_describe_window("CONSTANT", 0x038, "constants"),
+    *_describe_window("ACTIVATION", 0x044, "activations"),
+    *_describe_window("STATE", 0x050, "state"),
+    DeviceRegister("COMMAND_START", 0x05C, "rw", _START.format("command words")),
+    DeviceRegister(
         "CONTROL", 0x060, "w", "starts a run or resets the device",
         (("RUN", 0, "start a run; no effect while busy"), ("RESET", 1, "abort and reset")),
-    )  # fmt: skip
-    yield DeviceRegister(
+    ),
+    DeviceRegister(
         "STATUS", 0x064, "r", "state of the last run",
         (("BUSY", 0, "running"), ("DONE", 1, "complete"), ("FAULT", 2, "ended by a fault")),
-    )  # fmt: skip
-    enable = (("ENABLE", 0, "drive the interrupt line while PENDING is 1"),)
-    yield DeviceRegister("INTERRUPT_ENABLE", 0x068, "rw", "enables the interrupt line", enable)
-    pending = (("PENDING", 0, "a run ended; write 1 to clear"),)
-    yield DeviceRegister("INTERRUPT", 0x06C, "rw", "pending interrupt", pending)
-    yield DeviceRegister("FAULT_REASON", 0x070, "r", "reason of the last run's fault, or 0")
-    yield DeviceRegister("FAULT_WORD", 0x074, "r", "index of the faulty command word, or 0")
-    yield DeviceRegister("FAULT_ADDRESS", 0x078, "r", "address of the fault, or 0")
-    yield from _list_counters()
+    ),
+    DeviceRegister(
+        "INTERRUPT_ENABLE", 0x068, "rw", "enables the interrupt line",
+        (("ENABLE", 0, "drive the interrupt line while PENDING is 1"),),
+    ),
+    DeviceRegister(
+        "INTERRUPT", 0x06C, "rw", "pending interrupt",
+        (("PENDING", 0, "a run ended; write 1 to clear"),),
+    ),
+    DeviceRegister("FAULT_REASON", 0x070, "r", "reason of the last run's fault, or 0"),
+    DeviceRegister("FAULT_WORD", 0x074, "r", "index of the faulty command word, or 0"),
+    DeviceRegister("FAULT_ADDRESS", 0x078, "r", "address of the fault, or 0"),
+)  # fmt: skip
 
 
 def _list_counters() -> Iterator[DeviceRegister]:
@@ -140,7 +155,7 @@ def _list_counters() -> Iterator[DeviceRegister]:
         yield DeviceRegister(f"{name}_HIGH", 0x084 + 8 * number, "r", f"{text}, bits 32 to 63")
 
 
-DEVICE_REGISTERS = {register.name: register for register in _list_registers()}
+DEVICE_REGISTERS = {register.name: register for register in (*_DESCRIPTIONS, *_list_counters())}
 """All registers by name, in order of the declaration."""
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from dla_sim.presets import load_hardware
@@ -18,9 +20,19 @@ from dla_sim.rtl.parameters import Limits, strap_values
 from dla_sim.rtl.simulator.case import Case, difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
+from experiments.rtl.device import make_hardware
 from experiments.rtl.hardware import SMALL, build_of, open_executable, run_each
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
+from isa.device import DEVICE_REGISTERS, FaultReason
+from isa.program import Program
+from tests.dla_sim.mapped_systems import (
+    LENGTH,
+    RELU,
+    System,
+    random_inputs,
+    small_program,
+)
 from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import random_cases
 from tests.dla_sim.rtl.small_machines import reduce_to_limits
@@ -87,3 +99,36 @@ def test_what_registers_hold_before_the_reset_does_not_matter(limits: Limits) ->
         straps = strap_values(case.program.arch, case.timing)
         (outcome,) = run_cases(executable, [(case, straps)], seed=seed)
         assert outcome.count == 0, f"{case.name}: {difference_text(case, outcome.differences[0])}"
+
+
+def run_both(program: Program, inputs: dict[str, Any]) -> tuple[System, System]:
+    """Run a program on the simulator and on the hardware, both behind the register map."""
+    simulated = System(program)
+    hardware = System(program, execute=make_hardware(simulated.simulator))
+    for system in (simulated, hardware):
+        system.start(inputs)
+    return simulated, hardware
+
+
+ARRAY = ('.arch {"alignment":8,', '.arch {"alignment":8,"pe":{"ic":2,"oc":2,"ow":1},')
+
+
+@pytest.mark.slow
+def test_the_hardware_has_all_registers_and_bytes_of_the_simulator() -> None:
+    program = small_program(ARRAY)
+    for seed in range(2):
+        simulated, hardware = run_both(program, random_inputs(program, seed))
+        assert simulated.read("STATUS") == 2
+        assert simulated.counter("CYCLES") > 100
+        for name in DEVICE_REGISTERS:
+            assert hardware.read(name) == simulated.read(name), name
+        assert hardware.memory == simulated.memory
+
+
+@pytest.mark.slow
+def test_an_overflow_of_the_hardware_is_the_same_fault() -> None:
+    add = (RELU, "OP_E32_ADD pop.LD push.ST")
+    program = small_program(ARRAY, (LENGTH, "SET EX_LENGTH, 16"), add)
+    simulated, hardware = run_both(program, {"x": np.full(64, 127, np.int8)})
+    assert hardware.fault() == simulated.fault() == (FaultReason.OVERFLOW, 7, 0)
+    assert hardware.memory == simulated.memory
