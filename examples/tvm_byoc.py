@@ -40,7 +40,7 @@ image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
 machine_code = relax.VirtualMachine(executable, tvm.cpu())
 with hook.use_device(device) as runs:
     scores = machine_code["main"](tvm.runtime.tensor(image)).numpy()
-cycles = sum(trace.cycles for run in runs for trace in run.run.traces.values())
+cycles = sum(trace.cycles for run in runs for trace in run.traces.values())
 print(f"{cycles:,} cycles; class {scores.argmax()}")
 
 # 6. Check. ONNX Runtime runs the same model in integers. Every bit must be equal.

@@ -49,9 +49,6 @@ def require_tvm() -> Any:
 
 tvm = require_tvm()
 
-Attributes = Callable[[Any], dict[str, Any]]
-"""ONNX attributes of a Relax call."""
-
 
 class RelaxOperator(NamedTuple):
     """Relax operator that TVM's front end makes from an ONNX operator.
@@ -61,7 +58,7 @@ class RelaxOperator(NamedTuple):
     """
 
     name: str
-    attributes: Attributes = lambda call: {}
+    attributes: Callable[[Any], dict[str, Any]] = lambda call: {}
     parameters: int = 0
     constants: Callable[[Any], tuple[NDArray[Any], ...]] = lambda call: ()
     tupled: bool = False
@@ -81,16 +78,8 @@ def _read_window(call: Any) -> dict[str, Any]:
     found = {"strides": given.strides, "pads": given.padding, "dilations": given.dilation}
     if pools:
         found["kernel_shape"] = given.pool_size
-    return {key: _integers(numbers) for key, numbers in found.items()}
-
-
-def _read_average(call: Any) -> dict[str, Any]:
-    options = {key: int(getattr(call.attrs, key)) for key in ("ceil_mode", "count_include_pad")}
-    return {**_read_window(call), **options}
-
-
-def _read_maximum(call: Any) -> dict[str, Any]:
-    return {**_read_window(call), "ceil_mode": int(call.attrs.ceil_mode)}
+    ceiling = {"ceil_mode": int(given.ceil_mode)} if pools else {}
+    return ceiling | {key: _integers(numbers) for key, numbers in found.items()}
 
 
 def _read_mean(call: Any) -> dict[str, Any]:
@@ -108,8 +97,11 @@ OPERATORS: Mapping[str, RelaxOperator] = {
     ),
     "Gemm": RelaxOperator("matmul"),
     "MatMul": RelaxOperator("matmul"),
-    "MaxPool": RelaxOperator("nn.max_pool2d", _read_maximum),
-    "AveragePool": RelaxOperator("nn.avg_pool2d", _read_average),
+    "MaxPool": RelaxOperator("nn.max_pool2d", _read_window),
+    "AveragePool": RelaxOperator(
+        "nn.avg_pool2d",
+        lambda call: _read_window(call) | {"count_include_pad": int(call.attrs.count_include_pad)},
+    ),
     "GlobalAveragePool": RelaxOperator("mean", _read_mean),
     "Reshape": RelaxOperator(
         "reshape",

@@ -8,19 +8,21 @@ first run there (docs/tvm.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from hashlib import sha256
 from operator import or_
 from typing import Any, Protocol
+
+from onnx import ModelProto, helper
 
 from byoc.compiler import CompiledNetwork, compile, partition_graph
 from byoc.estimate.bus import BusTiming
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.relax import OPERATORS, RelaxOperator, require_tvm, to_onnx, unit_to_onnx
+from byoc.frontend.tflite.file import TfliteModel
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.importing import import_model
 from byoc.operators.forms import Form
@@ -39,21 +41,8 @@ MAX_CONCATENATED = 8
 """Most operands of a concatenation that a pattern matches."""
 CODEGEN = "dla"
 """Name of the accelerator in TVM: prefix of patterns, attribute of functions, name of the hook."""
-NETWORKS_KEPT = 64
-"""Most compiled functions that stay in memory, for all devices."""
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionRun:
-    """One run of an accelerator function: its symbol, its programs, and its results and traces."""
-
-    symbol: str
-    network: CompiledNetwork
-    run: NetworkRun[Any]
-
-
-class HashableTiming(BusTiming, Hashable, Protocol):
-    """Bus constants of a device that can be the key of a cache."""
+Networks = dict[tuple[Any, ...], CompiledNetwork]
+"""Programs of a function by Arch and timing."""
 
 
 class SimulatedDevice(Executor[Any], Protocol):
@@ -64,24 +53,45 @@ class SimulatedDevice(Executor[Any], Protocol):
         """The machine as programs see it."""
 
     @property
-    def timing(self) -> HashableTiming:
+    def timing(self) -> BusTiming:
         """Constants that affect cycles only; schedules are chosen for their bus."""
 
 
-_device: ContextVar[tuple[SimulatedDevice, list[FunctionRun]] | None] = ContextVar(
+_device: ContextVar[tuple[SimulatedDevice, list[NetworkRun[Any]]] | None] = ContextVar(
     "device", default=None
 )
 
 
 @contextmanager
-def use_device(device: SimulatedDevice) -> Iterator[list[FunctionRun]]:
+def use_device(device: SimulatedDevice) -> Iterator[list[NetworkRun[Any]]]:
     """Run accelerator functions on ``device`` inside the context; yield the list of their runs."""
-    runs: list[FunctionRun] = []
+    runs: list[NetworkRun[Any]] = []
     token = _device.set((device, runs))
     try:
         yield runs
     finally:
         _device.reset(token)
+
+
+def write_pads(package: Package) -> ModelProto:
+    """Return the quantised ONNX model of a package with numbers in place of ``auto_pad``.
+
+    TVM's front end would make a loop nest of the padding, which no pattern matches.
+    """
+    if isinstance(package.model, TfliteModel):
+        raise InputError(
+            f"{package.source} is a TensorFlow Lite model; TVM's hook reads ONNX models"
+        )
+    model = ModelProto()
+    model.CopyFrom(package.model)
+    known = {one: node.attributes for node in package.graph.nodes for one in node.onnx_nodes}
+    for node in model.graph.node:
+        kept = [one for one in node.attribute if one.name not in ("auto_pad", "pads")]
+        pads = known.get(node.name, {}).get("pads")
+        if len(kept) < len(node.attribute) and pads:
+            del node.attribute[:]
+            node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+    return model
 
 
 # From operator families to patterns.
@@ -180,6 +190,10 @@ def partition(module: Any, arch: Arch) -> Any:
     return module
 
 
+def _copy_call(call: Any, arguments: Sequence[Any]) -> Any:
+    return relax.Call(call.op, arguments, call.attrs, call.ty_args, call.span, call.ty)
+
+
 def _split_dequantize(function: Any) -> Any:
     """Return a function in which no two expressions share the result of a dequantize.
 
@@ -194,7 +208,8 @@ def _split_dequantize(function: Any) -> Any:
         if not isinstance(expression, relax.Var) or expression not in sources:
             return expression
         var = relax.DataflowVar(expression.name, expression.ty)
-        bindings.append(relax.VarBinding(var, sources[expression]))
+        source = sources[expression]
+        bindings.append(relax.VarBinding(var, _copy_call(source, source.args)))
         return var
 
     blocks = []
@@ -203,14 +218,11 @@ def _split_dequantize(function: Any) -> Any:
         for binding in block.bindings:
             value = binding.value
             if isinstance(block, relax.DataflowBlock) and isinstance(value, relax.Call):
-                if value.op.name == "relax.dequantize":
+                if getattr(value.op, "name", "") == "relax.dequantize":
                     sources[binding.var] = value
                 else:
                     arguments = [own(one) for one in value.args]
-                    value = relax.Call(
-                        value.op, arguments, value.attrs, value.ty_args, value.span, value.ty
-                    )
-                    binding = relax.VarBinding(binding.var, value)
+                    binding = relax.VarBinding(binding.var, _copy_call(value, arguments))
             bindings.append(binding)
         blocks.append(type(block)(list(bindings)))
     body = relax.SeqExpr(blocks, function.body.body)
@@ -225,14 +237,13 @@ def _generate(functions: Sequence[Any], options: Any, names: Any) -> list[Any]:
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
         package = import_model(to_onnx(function, symbol))
-        tvm.register_global_func(symbol, partial(_run, symbol, package), override=True)
+        tvm.register_global_func(symbol, partial(_run, symbol, package, {}), override=True)
     return []
 
 
-@lru_cache(NETWORKS_KEPT)
-def _compile(symbol: str, package: Package, arch: Arch, timing: HashableTiming) -> CompiledNetwork:
+def _compile(symbol: str, package: Package, device: SimulatedDevice) -> CompiledNetwork:
     try:
-        return compile(package, arch, timing=timing, strict=True)
+        return compile(package, device.arch, timing=device.timing, strict=True)
     except InputError as error:
         raise InputError(
             f"{symbol} was partitioned for another machine than the device; call "
@@ -240,19 +251,20 @@ def _compile(symbol: str, package: Package, arch: Arch, timing: HashableTiming) 
         ) from error
 
 
-def _run(symbol: str, package: Package, *tensors: Any) -> None:
+def _run(symbol: str, package: Package, networks: Networks, *tensors: Any) -> None:
     """Run a package on the device in use: inputs, then outputs that it writes."""
     chosen = _device.get()
     if chosen is None:
         raise InputError(f"{symbol} has no device; call the virtual machine in use_device(device)")
     device, runs = chosen
-    network = _compile(symbol, package, device.arch, device.timing)
-    ports = network.interface
+    key = device.arch, device.timing
+    if key not in networks:
+        networks[key] = _compile(symbol, package, device)
+    ports = networks[key].interface
     given = {port.name: tensor.numpy() for port, tensor in zip(ports.inputs, tensors, strict=False)}
-    done = Runtime(network, device).run(given)
-    runs.append(FunctionRun(symbol, network, done))
+    runs.append(Runtime(networks[key], device).run(given))
     for port, tensor in zip(ports.outputs, tensors[len(given) :], strict=True):
-        tensor.copyfrom(done.outputs[port.name])
+        tensor.copyfrom(runs[-1].outputs[port.name])
 
 
 tvm.register_global_func(f"relax.ext.{CODEGEN}", _generate, override=True)
