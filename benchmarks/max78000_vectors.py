@@ -33,7 +33,13 @@ from experiments.machines.max78000_arithmetic import (
     pool_maximum,
     shift_sums,
 )
-from experiments.machines.max78000_passes import PassWork, count_cycles, count_kernels
+from experiments.machines.max78000_passes import (
+    PassWork,
+    count_cycles,
+    count_kernels,
+    count_passes,
+    count_processors,
+)
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
 """Results of our definition and of the vendor's function."""
@@ -185,7 +191,8 @@ class VendorSimulator:
         side = self._pick(0, 0, 1, 2, 3)
         taps = 1 if side else taps
         channels = self._pick(1, 3, 17, 64, 128, 192)
-        outputs = self._pick(1, 4, 13, 64)
+        outputs = self._pick(1, 4, 13, 64, 100)
+        written = count_processors(outputs)
         passes = -(-channels // 64)
         used = channels // passes
         layer = LayerWork(
@@ -208,11 +215,11 @@ class VendorSimulator:
             [[taps, taps]],
             [bits],
             [(1 << used) - 1],
-            [(1 << outputs) - 1],
+            [(1 << written) - 1],
             [channels],
             [outputs],
-            [1],
-            [outputs],
+            [count_passes(outputs)],
+            [written],
             [passes],
             [used],
             [1],

@@ -290,6 +290,6 @@ MACHINE = MachineDescription(
     arithmetic=compute_nodes,
     sources=(LATENCY, "github.com/analogdevicesinc/ai8x-synthesis, README.md"),
     published=publish_figures(START_CYCLES),
-    fitted=("start_cycles",),
+    fitted=("start_cycles", "FIFO_US_PER_WORD"),
     validated=True,
 )

@@ -94,6 +94,11 @@ def count_processors(channels: int) -> int:
     return each if channels <= PROCESSORS else -(-each // SHARED) * SHARED
 
 
+def count_written(channels: int) -> int:
+    """Return the channels that a layer writes: in groups of equal size, a multiple of four."""
+    return count_processors(channels) * count_passes(channels)
+
+
 def is_sequence(layer: LayerWork) -> bool:
     """Return whether the layer reads a sequence (C, L)."""
     return len(layer.inputs[0]) == 2
@@ -114,10 +119,11 @@ def plan_layer(layer: LayerWork) -> PassWork:
     size = (rows, columns)
     if layer.op_types[-1] == "MatMul":
         flattened = int(passes * rows * columns > 16)
-        return PassWork(size, layer.output[-1], passes=passes, flattened=flattened)
+        outputs = layer.output[-1] if rows * columns > 1 else count_written(layer.output[-1])
+        return PassWork(size, outputs, passes=passes, flattened=flattened)
     if layer.op_types[-1] == "DepthToSpace":
         size = (2 * rows, 2 * columns)
-        return PassWork(size, layer.output[0], (3, 3), (1, 1), passes=passes)
+        return PassWork(size, count_written(layer.output[0]), (3, 3), (1, 1), passes=passes)
     if layer.op_types[-1] != "Conv":
         slots = -(-min(count_processors(channels), GROUP) // SHARED)
         passes = 2 * passes - 1 if layer.pool else passes
@@ -131,27 +137,34 @@ def plan_layer(layer: LayerWork) -> PassWork:
             size = (-(-rows // dilation), dilation)
             kernel = (3, 3)
             padding = (1, 1)
-    return PassWork(size, layer.output[0], kernel, padding, window, passes, operands, pool_first)
+    written = count_written(layer.output[0])
+    return PassWork(size, written, kernel, padding, window, passes, operands, pool_first)
 
 
 def count_kernels(layer: LayerWork) -> int:
     """Return the kernels of 9 bytes that each processor of the layer stores.
 
-    A byte holds weights of several output channels. The vendor's compiler reserves at least
-    ``reserved`` bits (``izer/kernels.py``).
+    A byte holds weights of several output channels. The vendor's compiler writes zeros for output
+    channels that :func:`count_written` adds, and reserves at least ``reserved`` bits
+    (``izer/kernels.py``).
     """
     if layer.op_types[-1] not in ("Conv", "DepthToSpace", "MatMul"):
         return 0
     work = plan_layer(layer)
+    outputs = layer.output[-1 if layer.op_types[-1] == "MatMul" else 0]
     shared = max(8 // layer.weight_bits, 1)
+    taps = prod(work.kernel)
     if layer.op_types[-1] == "MatMul" and prod(work.pooled) > 1:
-        taps = 1
-        kernels = work.outputs * prod(work.pooled) * work.passes
+        kernels = outputs * prod(work.pooled) * work.passes
         stored = -(-kernels // shared)
+        added = count_written(outputs) - outputs
     else:
-        taps = prod(work.kernel)
         kernels = work.outputs * work.passes
-        stored = -(-work.outputs // shared) * work.passes * taps
+        groups = -(-outputs // shared)
+        stored = groups * work.passes * taps
+        added = -(-count_processors(outputs) // shared) * count_passes(outputs) - groups
+        added *= work.passes
+    stored += added * (taps // shared)
     reserved = (kernels * layer.weight_bits + kernels % shared * (shared - 1)) * taps
     return max(-(-reserved // (8 * KERNEL_BYTES)), -(-stored // KERNEL_BYTES))
 

@@ -24,7 +24,14 @@ from experiments.machines.max78000_arithmetic import (
     pool_maximum,
     shift_sums,
 )
-from experiments.machines.max78000_figures import ASSERTED, NETWORKS
+from experiments.machines.max78000_figures import (
+    ASSERTED,
+    CLOCK_MHZ,
+    FIFO_US_PER_WORD,
+    NETWORKS,
+    predict_streamed_time,
+    predict_time,
+)
 from experiments.machines.max78000_passes import (
     PassWork,
     count_cycles,
@@ -59,8 +66,9 @@ SILICON = {
     ("cifar-10", "nothing fitted"): 0.006,
     ("mnist", "start-up fitted"): 0.001,
     ("cifar-10", "start-up fitted"): 0.001,
-    ("cifar-100", "start-up fitted"): 0.025,
-    ("kws20_v3", "start-up fitted"): 0.025,
+    ("cifar-100", "start-up fitted"): 0.001,
+    ("kws20_v3", "start-up fitted"): 0.001,
+    ("rps", "after loading"): 0.005,
 }
 
 
@@ -79,6 +87,26 @@ def test_the_start_up_is_the_mean_excess_of_the_two_fitted_networks() -> None:
         row.value - row.predict() for row in MACHINE.published if row.condition == "nothing fitted"
     ]
     assert round(sum(excess) / len(excess), 1) * 50 == PARAMETERS.start_cycles
+
+
+def test_a_network_with_100_channels_takes_the_cycles_of_the_vendors_compiler() -> None:
+    """Known from the log of ``ai8xize.py`` for ``networks/kws20-v3-hwc.yaml``."""
+    assert predict_time("kws20_v3", 0) * CLOCK_MHZ == 71_782
+
+
+@pytest.mark.parametrize("network", ["cats-dogs", "faceid"])
+def test_streamed_layers_take_the_sum_of_their_rows(network: str) -> None:
+    """Each row of the first layer takes the CPU's time or the accelerator's, whichever is more."""
+    _, rows, columns = NETWORKS[network][0].inputs[0]
+    first, second, *others = [
+        sum(count_cycles(plan_layer(layer))) / CLOCK_MHZ for layer in NETWORKS[network]
+    ]
+    loading = columns * FIFO_US_PER_WORD
+    total = 1 / CLOCK_MHZ + sum(others)
+    for row in range(rows):
+        pooled = second / (rows // 2) if row % 2 else 0.0
+        total += max(loading, first / rows + pooled)
+    assert predict_streamed_time(network, 0) == pytest.approx(total)
 
 
 def test_macs_of_the_networks_are_those_that_the_examples_print() -> None:
@@ -220,6 +248,8 @@ VENDOR_KERNELS = (
     ((17, 8, 8), (13, 8, 8), 1, (2, 1, 1, 1)),
     ((3, 3, 3), (64,), 0, (64, 32, 16, 8)),
     ((192, 3, 3), (13,), 0, (39, 20, 10, 6)),
+    ((64, 8, 8), (100, 8, 8), 3, (104, 52, 26, 14)),
+    ((3, 3, 3), (100,), 0, (101, 50, 25, 13)),
 )
 """Input, output and kernel of a layer, and the kernels that the vendor's compiler stores with 8, 4,
 2 and 1 bits."""
