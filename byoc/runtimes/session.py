@@ -185,6 +185,7 @@ class OnnxRuntimeSession:
     def __init__(
         self,
         model: onnx.ModelProto,
+        optimized_path: str | None = None,
         *,
         optimised: bool = True,
         further: Sequence[str] = (),
@@ -195,7 +196,7 @@ class OnnxRuntimeSession:
         own = model.graph.output if part is None else ()
         outputs = [*own, *(onnx.ValueInfoProto(name=name) for name in further)]
         plain = partial(_session, model, outputs, part, None)
-        alone = not optimised or without
+        alone = not optimised or optimized_path is not None or without
         self._plain = None if alone else plain
         self.optimised = optimised
         if not optimised:
@@ -203,7 +204,9 @@ class OnnxRuntimeSession:
             return
         try:
             left_out = [*_list_disabled(model.graph), without]
-            self._session, self._shared = _session(model, outputs, part, left_out, quick)
+            self._session, self._shared = _session(
+                model, outputs, part, left_out, optimized_path, quick
+            )
         except NotRunError as error:
             self._fall_back(error)
 
@@ -237,6 +240,7 @@ def _session(
     outputs: Sequence[onnx.ValueInfoProto],
     part: onnx.GraphProto | None,
     disabled: Sequence[str] | None,
+    optimized_path: str | None = None,
     quick: bool = False,
 ) -> tuple[Any, Any]:
     """Create a session without the ``disabled`` optimisers; None disables all of them."""
@@ -256,6 +260,8 @@ def _session(
     keep_no_memory(options)
     if disabled is None:  # with few inferences, reordering a copy of the weights does not pay
         options.add_session_config_entry("session.disable_prepacking", "1")
+    if optimized_path is not None:
+        options.optimized_model_filepath = optimized_path
     left_out = (
         _list_disabled(model.graph if part is None else part)
         if disabled is None
