@@ -150,6 +150,21 @@ def test_packed_weights_of_a_file_are_stored_packed(bits: int) -> None:
     assert found[0] == found[1]
 
 
+def test_packed_weights_with_a_computed_zero_point_stay_in_the_file() -> None:
+    """ONNX Runtime computes the product, because the zero point is no constant."""
+    build = ModelBuilder()
+    value = build.dequantize(build.quantize(build.input("x", (1, 2, 4, 4)), 0.05, 0), 0.05, 0)
+    stored = build.constant(np.ones((8, 2, 3, 3), np.int64), "int8", "stored")
+    build.initializers[-1] = helper.make_tensor(stored, TensorProto.INT4, (8, 2, 3, 3), [1] * 144)
+    zero = build.node("Cast", build.input("zero", (), "int8"), to=TensorProto.INT4)
+    kernel = build.node("DequantizeLinear", stored, build.constant(0.5, "float32"), zero)
+    build.output(build.dequantize(build.quantize(build.node("Conv", value, kernel), 1, 0), 1, 0))
+    image = np.ones((1, 2, 4, 4), np.float32)
+    result = dla.run(build.model(), inputs={"x": image, "zero": np.zeros((), np.int8)})
+    (found,) = result.outputs.values()
+    assert (found == 9).all()
+
+
 def test_weight_bits_make_a_network_fit_and_limit_its_weights() -> None:
     rows = [(300, 3, 1, 1), (64, 3, 1, 1), (300, 3, 1, 1), (10, 0, 0, 1)]
     model = build_model("wide", chain_layers((64, 4, 4), rows))

@@ -391,6 +391,18 @@ def test_sizes(text: str, size: int) -> None:
     assert memory.size(text, "--max-memory") == size
 
 
+@pytest.mark.parametrize("field", ["input", "output"])
+@pytest.mark.parametrize("kind", ["INT4", "UINT2", "BFLOAT16", "FLOAT8E4M3FN"])
+def test_inputs_and_outputs_have_types_of_numpy(field: str, kind: str) -> None:
+    from byoc.frontend.onnx.file import check_model
+
+    model = tiny_model()
+    (value,) = getattr(model.graph, field)
+    value.type.tensor_type.elem_type = TensorProto.DataType.Value(kind)
+    with pytest.raises(InputError, match=f"m.onnx: '{value.name}' has type {kind}, and inputs"):
+        check_model(model, "m.onnx")
+
+
 def test_types_of_constants_are_as_onnx_stores_them() -> None:
     from byoc.frontend.onnx.file import check_model
 

@@ -19,6 +19,7 @@ from onnx import (
     TensorProto,
     TensorShapeProto,
     ValueInfoProto,
+    helper,
     numpy_helper,
 )
 from onnx.inliner import inline_local_functions
@@ -176,7 +177,8 @@ def check_model(model: ModelProto, source: str) -> None:
 
     Text must be UTF-8. Constants must have a known type and as much data as their shape needs.
     Operator sets must be imported once. Every value must be computed once and before it is read. No
-    loop may run endlessly. The model must also pass onnx's own checker.
+    loop may run endlessly. Inputs and outputs must have a type of NumPy. The model must also pass
+    onnx's own checker.
     """
     import onnx
 
@@ -203,6 +205,16 @@ def check_model(model: ModelProto, source: str) -> None:
         check_parameters((inline_local_functions(model) if model.functions else model).graph, {})
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
+    constants = constants_of(model.graph)
+    for value in (*model.graph.input, *model.graph.output):
+        kind = value.type.tensor_type.elem_type
+        if value.name in constants or not kind:
+            continue
+        if helper.tensor_dtype_to_np_dtype(kind).isbuiltin != 1:
+            raise InputError(
+                f"{source}: '{value.name}' has type {TensorProto.DataType.Name(kind)}, and inputs "
+                "and outputs must have a type of NumPy; convert it with a Cast in the model"
+            )
     try:
         onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as error:

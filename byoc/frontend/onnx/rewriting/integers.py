@@ -116,15 +116,15 @@ def unpack_integers(graph: GraphView, node: NodeProto) -> list[NodeProto] | None
     ONNX Runtime keeps a product with such a constant in float. Exact.
     """
     wide = _UNPACKED.get(graph.types.get(node.input[0], 0))
-    if wide is None or node.input[0] not in graph.constants or attributes(node).get("block_size"):
+    positions = [position for position in (0, 2) if any(node.input[position : position + 1])]
+    constant = all(node.input[position] in graph.constants for position in positions)
+    if wide is None or not constant or attributes(node).get("block_size"):
         return None
     made = copy_node(node)
-    for position in range(0, len(node.input), 2):  # the integers and their zero point
+    for position in positions:  # the integers and their zero point
         name = node.input[position]
-        if name:
-            made.input[position] = graph.constant(
-                f"{name}_unpacked", graph.constants[name].astype(wide)
-            )
+        integers = graph.constants[name].astype(wide)
+        made.input[position] = graph.constant(f"{name}_unpacked", integers)
     return [made]
 
 
