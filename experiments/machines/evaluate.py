@@ -342,8 +342,10 @@ class Evaluator:
         for number, task in enumerate(_check_items(self._machine, where, tasks, UnitTask)):
             check_unit(self._machine, where, task.unit)
             _check_items(self._machine, f"{where}: needs of task {number}", task.needs, int)
-            for name in ("cycles", "bytes"):
-                check_count(self._machine, f"{where}: {name} of task {number}", getattr(task, name))
+            port_cycles = 0 if task.port_cycles is None else task.port_cycles
+            counts = {"cycles": task.cycles, "bytes": task.bytes, "port_cycles": port_cycles}
+            for name, count in counts.items():
+                check_count(self._machine, f"{where}: {name} of task {number}", count)
             late = [need for need in task.needs if need >= number]
             if late:
                 raise self._machine.fault(

@@ -29,11 +29,8 @@ class SharedPort:
     round_robin: bool = True
 
     def __post_init__(self) -> None:
-        for name, value, least in (("width", self.width, 1), ("latency", self.latency, 0)):
-            if not isinstance(value, int) or value < least:
-                raise InputError(
-                    f"SharedPort: {name} is {value}; use an integer of {least} or more"
-                )
+        _check_number("SharedPort: width", self.width, 1)
+        _check_number("SharedPort: latency", self.latency, 0)
 
 
 @dataclass(frozen=True)
@@ -80,9 +77,10 @@ def simulate_tasks(
         issue_cycles: cycles between two tasks that the issuer sends.
 
     Raises:
-        InputError: a task names an unknown unit, has negative cycles, or needs a task that does
-            not come before it.
+        InputError: the depth of a queue or ``issue_cycles`` is no integer or too small, a task
+            names an unknown unit, or needs a task that does not come before it.
     """
+    _check_number("issue_cycles", issue_cycles, 0)
     _check(tasks, units)
     run = _TaskRun(tasks, units, port, issue_cycles)
     run.settle()
@@ -94,27 +92,26 @@ def simulate_tasks(
     return TaskTimes(tuple(run.starts), tuple(run.ends), total, accounts, path)
 
 
+def _check_number(name: str, value: int, least: int) -> None:
+    """Raise InputError if a number of the machine is no integer of ``least`` or more."""
+    if not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is {value}; use an integer of {least} or more")
+
+
 def _check(tasks: Sequence[UnitTask], units: Mapping[str, int]) -> None:
+    """Raise InputError for a bad queue, unit or need; the evaluator checks cycles and bytes."""
     for name, depth in units.items():
-        if depth < 1:
-            raise InputError(f"unit {name}: its queue holds {depth} tasks; use 1 or more")
+        _check_number(f"queue depth of unit {name}", depth, 1)
     for number, task in enumerate(tasks):
         where = f"{task.layer}: task {number} of unit {task.unit}"
         if task.unit not in units:
             raise InputError(f"{where}: no such unit; the machine has {', '.join(units)}")
-        for name, value in _amounts(task):
-            if not isinstance(value, int) or value < 0:
-                raise InputError(f"{where}: {name} is {value}; use an integer of 0 or more")
         for needed in task.needs:
             if not 0 <= needed < number:
                 raise InputError(
                     f"{where}: needs task {needed}, which is not an earlier task; "
                     f"list each task after those that it needs"
                 )
-
-
-def _amounts(task: UnitTask) -> tuple[tuple[str, int], ...]:
-    return (("cycles", task.cycles), ("bytes", task.bytes), ("port_cycles", task.port_cycles or 0))
 
 
 class _TaskRun:

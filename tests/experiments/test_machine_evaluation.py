@@ -243,6 +243,8 @@ TASKS: dict[str, tuple[list[UnitTask], str]] = {
     "cyclic": ([UnitTask("array", 1, needs=(1,)), UnitTask("array", 1, needs=(0,))],
                "task 0 needs task 1, which is not before it; needs must not be cyclic"),
     "negative": ([UnitTask("array", -1)], "cycles of task 0 is -1"),
+    "bytes": ([UnitTask("memory", 1, bytes=-4)], "bytes of task 0 is -4"),
+    "port": ([UnitTask("memory", 1, port_cycles=-3)], "port_cycles of task 0 is -3"),
     "unit": ([UnitTask("mac", 1)], "names the unit 'mac', which is not declared"),
     "no task": ([7], "layer conv: found 7; give a list of UnitTask"),  # type: ignore[list-item]
     "needs": ([UnitTask("array", 1, needs=0)], "needs of task 0: found 0; give a list of int"),  # type: ignore[arg-type]

@@ -149,15 +149,28 @@ def test_two_transfers_share_the_port() -> None:
             "conv1: task 1 of unit load: needs task 1",
         ),
         (UnitTask("load", 1, needs=(2,)), "needs task 2, which is not an earlier task"),
-        (UnitTask("load", -1), "cycles is -1"),
-        (UnitTask("load", 1, bytes=-4), "bytes is -4"),
         (UnitTask("vector", 1), "no such unit; the machine has load, compute, store"),
     ],
 )
 def test_bad_tasks_give_one_line(task: UnitTask, words: str) -> None:
-    """An unknown unit, negative amounts and a task that needs itself or a later one."""
+    """An unknown unit, and a task that needs itself or a later one."""
     tasks = [UnitTask("load", 1), task, UnitTask("store", 1)]
     with pytest.raises(InputError) as error:
         simulate_tasks(tasks, UNITS, SharedPort(8))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("depth", "issue", "words"),
+    [
+        (2.5, 0, "queue depth of unit load is 2.5; use an integer of 1 or more"),
+        (0, 0, "queue depth of unit load is 0; use an integer of 1 or more"),
+        (1, 1.5, "issue_cycles is 1.5; use an integer of 0 or more"),
+        (1, -5, "issue_cycles is -5; use an integer of 0 or more"),
+    ],
+)
+def test_bad_numbers_of_a_machine_give_one_line(depth: Any, issue: Any, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        simulate_tasks([UnitTask("load", 1)], {"load": depth}, SharedPort(8), issue)
+    assert str(error.value) == words
