@@ -42,5 +42,5 @@ def apply_parameters(machine: MachineDescription, settings: Settings) -> Machine
         raise InputError(f"setting {setting} of machine {machine.name}: {reason}") from error
     clock = getattr(found, machine.clock)
     if not isinstance(clock, int) or clock < 1:
-        raise InputError(f"machine {machine.name}: {machine.clock} is {clock}; give 1 Hz or more")
+        raise machine.fault(f"{machine.clock} is {clock}; give an int of 1 Hz or more")
     return found

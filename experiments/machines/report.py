@@ -34,6 +34,9 @@ from experiments.report.machine import DescribedMachine
 from experiments.report.schema import EndToEnd, Host, Layer, RunReport, RunSegment, RunTotals
 from experiments.version import tool_version
 
+MIN_TRANSFER_RATE = 1e-6
+"""Smallest rate between CPU and machine in bytes per cycle."""
+
 
 def describe_whole(
     found: Evaluation, partition: Partition, package: Package, options: CompileOptions
@@ -68,8 +71,10 @@ def _find_transfer_rate(found: Evaluation) -> float | None:
     rates = {memory.name: memory.rate for memory in found.machine.memories}
     rate = rates.get(found.machine.transfer_memory)
     value = getattr(found.parameters, rate) if isinstance(rate, str) else rate
-    if value is not None and not value > 0:
-        raise found.machine.fault(f"{rate} is {value}; transfers need a rate above 0")
+    if value is not None and not value >= MIN_TRANSFER_RATE:
+        raise found.machine.fault(
+            f"{rate} is {value}; transfers need a rate of {MIN_TRANSFER_RATE} bytes/cycle or more"
+        )
     return value
 
 

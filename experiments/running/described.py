@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from byoc.compiler import refuse_fallback
+from byoc.emission.region import Region
 from byoc.graph import Graph
 from byoc.host.runtime import NetworkRun, Tensors
 from byoc.host.sessions import PartSession, opener
@@ -19,9 +20,18 @@ from byoc.options import DEFAULTS
 from byoc.package.interface import Interface, connect
 from byoc.partitioning.partition import HostPart, Partition
 from dla_sim.presets import DEFAULT_PRESET, preset_names
-from experiments.machines.description import Arithmetic, MachineDescription
+from experiments.machines.description import (
+    Arithmetic,
+    MachineDescription,
+    MachineDescriptionError,
+)
 from experiments.machines.discovery import find_machine, is_described
-from experiments.machines.evaluate import Evaluation, Evaluator, partition_evaluated
+from experiments.machines.evaluate import (
+    Evaluation,
+    Evaluator,
+    call_description,
+    partition_evaluated,
+)
 from experiments.machines.parameters import apply_parameters
 from experiments.machines.report import assemble_described
 from experiments.models import MODELS
@@ -175,6 +185,8 @@ def compute_values(
         try:
             values = _compute_parts(done, given, done.found.machine.arithmetic, opened)
             return NetworkRun(interface.restore_arrays(values), values, {}), OWN_ARITHMETIC
+        except MachineDescriptionError:
+            raise
         except InputError as error:
             told = f"{NOT_SIMULATED}; the machine's own arithmetic does not apply: {error}"
     names = tuple(name for name in graph.outputs if graph.values[name].constant is None)
@@ -198,11 +210,33 @@ def _compute_parts(
 
     Raises:
         InputError: the machine's arithmetic does not apply to a region.
+        MachineDescriptionError: the machine's arithmetic fails, or a result is missing or wrong.
     """
-    values = {**given, **_take_constants(done.interface.graph)}
+    graph, machine = done.interface.graph, done.found.machine
+    values = {**given, **_take_constants(graph)}
     for part in done.partition.parts:
         if isinstance(part, HostPart):
             values |= opened(part.inputs, part.outputs).run(values)
-        else:
-            values |= compute(done.interface.graph, part.nodes, values)
+            continue
+        found = call_description(machine, "arithmetic", _apply, compute, graph, part, values)
+        if isinstance(found, InputError):
+            raise found
+        values |= found
     return values
+
+
+def _apply(
+    compute: Arithmetic, graph: Graph, part: Region, values: Tensors
+) -> Tensors | InputError:
+    """Return the results of a region's nodes, or the error of arithmetic that does not apply."""
+    try:
+        found = dict(compute(graph, part.nodes, values))
+    except InputError as error:
+        return error
+    for name in part.outputs:
+        value, array = graph.values[name], found[name]
+        if (array.shape, str(array.dtype)) != (value.shape, value.dtype):
+            raise ValueError(
+                f"{name} is {array.dtype} {array.shape}, not {value.dtype} {value.shape}"
+            )
+    return found

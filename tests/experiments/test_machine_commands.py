@@ -164,7 +164,7 @@ def test_a_bad_description_ends_with_status_2(
         (
             '"clock of all units", 1, ',
             '"clock of all units", 0, ',
-            "clock_hz is 0; give 1 Hz or more",
+            "clock_hz is 0; give an int of 1 Hz or more",
         ),
         ('"rate of the memory", 1, ', '"rate of the memory", 0, ', "memory_bytes is 0; transfers"),
     ],
@@ -181,6 +181,29 @@ def test_a_parameter_without_a_limit_gives_one_line(
     found = dla(capsys, "run", "digits-cnn", "--machine", path, "--set", f"{setting}=0")
     assert found.status == 2
     assert found.err.startswith(f"error: machine systolic-array: {message}")
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("None", "TypeError: 'NoneType' object is not iterable"),
+        ("{}", "KeyError: "),
+        ("dict.fromkeys(nodes[-1].outputs, np.zeros(3))", "ValueError: "),
+        ("1 // 0", "ZeroDivisionError: "),
+    ],
+)
+def test_arithmetic_that_fails_gives_one_line(
+    result: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    text = EXAMPLE.read_text(encoding="utf-8").replace(
+        "    peak_macs=", f"    arithmetic=lambda graph, nodes, values: {result},\n    peak_macs="
+    )
+    path.write_text(f"{text}\nimport numpy as np\n", encoding="utf-8")
+    found = dla(capsys, "run", "digits-cnn", "--machine", path)
+    assert found.status == 2
+    assert found.err.startswith(f"error: machine systolic-array: arithmetic: {message}")
     assert found.err.count("\n") == 1
 
 
