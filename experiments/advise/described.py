@@ -77,7 +77,8 @@ class MachineAdvice(Shown):
 def advise_machine(wanted: AdviseRequest, machine: MachineDescription) -> MachineAdvice:
     """Compute the cycles of a network on a machine with each parameter doubled and halved.
 
-    Values outside the limits of a parameter are left out.
+    Fitted parameters are no design choices, and stay. Values outside the limits of a parameter are
+    left out.
     """
     for option, value in (("--target-ms", wanted.target_ms), ("--target-ips", wanted.target_ips)):
         if value is not None:
@@ -104,9 +105,10 @@ def advise_machine(wanted: AdviseRequest, machine: MachineDescription) -> Machin
 
 
 def _list_settings(now: Evaluation) -> Iterator[str]:
-    """Yield settings that double and halve each parameter except the clock."""
+    """Yield settings that double and halve each parameter except the clock and fitted ones."""
+    left_out = (now.machine.clock, *now.machine.fitted)
     for key, value in now.parameters:
-        if key == now.machine.clock or not value or isinstance(value, bool | str):
+        if key in left_out or not value or isinstance(value, bool):
             continue
         yield f"{key}={2 * value}"
         yield f"{key}={value // 2 if isinstance(value, int) else value / 2}"

@@ -77,7 +77,7 @@ class LayerWork:
         groups: groups of the convolution.
         macs: multiply-accumulates, including multiplications by padding.
         weight_bytes: bytes of weights in the graph, without biases.
-        weight_bits: bits of a weight: 1, 2, 4, 8 or more, the fewest that hold all weights.
+        weight_bits: bits of a weight, the smallest power of two that holds all weights.
         pool: pooling in the layer, or None.
     """
 
@@ -295,7 +295,8 @@ class MachineDescription:
         preset: name of the preset, if the kind is "preset".
         sources: documents that the description comes from.
         published: published figures that the description is compared with.
-        fitted: parameters that were fitted to the figures with the role "fitted".
+        fitted: parameters that were fitted to the figures with the role "fitted"; ``dla advise``
+            does not change them.
         validated: whether figures that were held out agree within their claims.
     """
 

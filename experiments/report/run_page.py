@@ -151,7 +151,9 @@ _ADVICE_NOTE = (
     "dla advise, with the arguments of this run, measures many more changes of the machine and the "
     "compiler, and what they cost."
 )
-_DESCRIBED_NOTE = "dla advise, with the arguments of this run, doubles and halves each parameter."
+_DESCRIBED_NOTE = (
+    "dla advise, with the arguments of this run, doubles and halves the machine's parameters."
+)
 _HEADINGS = {
     "layer": ("layer", "text"),
     "on": ("on", "text"),

@@ -182,6 +182,12 @@ def test_advice_ranks_changes_of_parameters(
     assert not any(one.startswith("clock_hz") for one in settings)
     changed = package.run("digits-cnn", machine=str(EXAMPLE), settings=["memory_bytes=2"]).report
     assert changed.totals.cycles == best["cycles"]
+    vendor = dla(capsys, "advise", "digits-cnn", "--machine", "max78000", "--json", place)
+    assert vendor.status == 0
+    content = json.loads(place.read_text(encoding="utf-8"))
+    settings = {one["setting"].partition("=")[0] for one in content["changes"]}
+    assert "kernels" in settings
+    assert "start_cycles" not in settings  # fitted, and no design choice
     wrong = dla(capsys, "advise", "digits-cnn", *options, "--target-ms", "1")
     assert wrong.status == 2
     assert "--target-ms needs areas, which machine systolic-array does not have" in wrong.err
