@@ -31,12 +31,11 @@ NETWORKS = {
 }
 """Our network, torchvision's, MiB of Arm's file, and largest weight in standard deviations."""
 BUDGETS = {"staged": (), "1536 KiB": (1536,), "1024 KiB": (1024,)}
-"""KiB of SRAM that Vela may use; none: as much as it wants."""
+"""KiB of SRAM that Vela may use; an empty tuple sets no limit."""
 OPERATIONS = {
-    "AvgPool": "average pools with their padding",
-    "Pad": "average pools with their padding",
-    "AveragePool": "average pools with their padding",
-    "GlobalAveragePool": "average pools with their padding",
+    **dict.fromkeys(
+        ("AvgPool", "Pad", "AveragePool", "GlobalAveragePool"), "average pools with their padding"
+    ),
     "MaxPool": "maximum pools",
     "Transpose": "transposition of the input",
     "Concat": "concatenations",
@@ -148,18 +147,17 @@ def compare(network: str, folder: Path) -> Iterator[tuple[Any, ...]]:
 
 def main() -> None:
     """Run the command of the command line."""
-    command, *rest = sys.argv[1:]
-    folder = Path(rest[-1])
-    if command == "export":
-        export(rest[0], folder)
-    elif command == "compile":
-        compile_streams(Path(rest[0]), folder)
-    else:
-        with RECORD.open("w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(COLUMNS)
-            for network in NETWORKS:
-                table.writerows(compare(network, folder))
+    match sys.argv[1:]:
+        case ["export", network, folder] if network in NETWORKS:
+            export(network, Path(folder))
+        case ["compile", ini, folder]:
+            compile_streams(Path(ini), Path(folder))
+        case ["record", folder]:
+            rows = [row for network in NETWORKS for row in compare(network, Path(folder))]
+            with RECORD.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+        case _:
+            sys.exit(f"{__doc__}\nNETWORK is one of {', '.join(NETWORKS)}.")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ UNCOMPARED = (
         "MAX78002",
         "cats-dogs, 25,518 us",
         "github.com/analogdevicesinc/cfs-plugins, max78002-cnn-acc",
-        "max78002 predicts 2,669 us at the 200 MHz that the firmware selects, 9.6 times less. The "
+        "max78002 predicts 2,668 us at the 200 MHz that the firmware selects, 9.6 times less. The "
         "cause is not known: the layers are those of MAX78000, and the input does not stream",
     ),
     UncomparedFigure(

@@ -18,6 +18,7 @@ from experiments.machines.vta_tiles import VtaConvolution, VtaParameters
 STREAMS = Path(__file__).parents[2] / "docs/figures/ethos-u85-streams.csv"
 BUDGETS = ("staged", "1536 KiB", "1024 KiB")
 CYCLES_PER_MS = 400_000
+ETHOS_NETWORK = "inception-v3"
 VTA_NETWORK = "resnet50_v2"
 MOST_ROWS = 8
 
@@ -42,10 +43,11 @@ def total_streams() -> dict[tuple[str, float], dict[str, float]]:
 
 def list_networks() -> Cells:
     """Return by network the times of our machine, of Vela's streams and of the chip."""
+    totals = total_streams()
     published = {
         (one.network, size): one.value
         for one in list_machines()["ethos-u85-256"].published
-        for size in (float(key[1]) for key in total_streams())
+        for _, size in totals
         if f"{size} MiB" in one.condition
     }
     return [
@@ -55,15 +57,14 @@ def list_networks() -> Cells:
             f"{published[network, size]:.1f}",
             *(f"{times[column]:.1f}" for column in ("ours", *BUDGETS)),
         )
-        for (network, size), times in total_streams().items()
+        for (network, size), times in totals.items()
     ]
 
 
-def list_layers(network: str = "inception-v3") -> Cells:
+def list_layers() -> Cells:
     """Return the groups of layers where our machine and the stream for 1,536 KiB differ most."""
-    rows = [row for row in read_streams() if row["network"] == network]
     cells = []
-    for row in rows:
+    for row in (row for row in read_streams() if row["network"] == ETHOS_NETWORK):
         ours, staged, limited, least = (
             int(row[column]) / CYCLES_PER_MS for column in ("ours", *BUDGETS)
         )
