@@ -77,7 +77,8 @@ class LayerWork:
         groups: groups of the convolution.
         macs: multiply-accumulates, including multiplications by padding.
         weight_bytes: bytes of weights in the graph, without biases.
-        weight_bits: bits of a weight, the smallest power of two that holds all weights.
+        weight_bits: bits of a weight minus its zero point, the smallest power of two that holds
+            all weights of the layer.
         pool: pooling in the layer, or None.
     """
 

@@ -174,7 +174,10 @@ def _check_weights(layer: LayerWork, machine: Max78000Parameters) -> str | None:
     kernels = count_kernels(layer)
     last = count_processors(to_plane(layer.inputs[0])[0]) - 1
     reason = f"{kernels:,} kernels of 9 bytes exceed the {machine.kernels:,} of processor {last}"
-    return reason if kernels > machine.kernels else None
+    return _find_reason(
+        (layer.weight_bits > 8, f"weights of {layer.weight_bits} bits exceed 8"),
+        (kernels > machine.kernels, reason),
+    )
 
 
 def _check_flattened(layer: LayerWork, machine: Max78000Parameters) -> str | None:

@@ -65,14 +65,6 @@ def add_bias(sums: Integers, bias: Integers) -> Integers:
     return sums + (bias << FRACTION_BITS).reshape(-1, *(1,) * (sums.ndim - 1))
 
 
-def insert_zeros(values: Integers) -> Integers:
-    """Return the plane with a zero after each element, for a transposed convolution of stride 2."""
-    channels, rows, columns = values.shape
-    spread = np.zeros((channels, 2 * rows - 1, 2 * columns - 1), np.int64)
-    spread[:, ::2, ::2] = values
-    return spread
-
-
 def pool_maximum(values: Integers, window: Sequence[int], stride: Sequence[int]) -> Integers:
     """Return the maximum of each window; incomplete windows are left out."""
     found: Integers = _cut_windows(values, window, stride).max(axis=tuple(range(-len(window), 0)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node
+from byoc.graph import Graph, Node, Quantization
 from byoc.operators.registry import load_installed_families
 from experiments.machines.description import LayerWork, PoolWork, Shape
 
@@ -28,7 +28,7 @@ def describe_work(graph: Graph, nodes: Sequence[Node]) -> LayerWork:
     window = next((node for node in nodes if node.macs and "kernel" in node.attributes), None)
     pool = next((node for node in nodes if _is_pool(node)), None)
     weights = [
-        constant
+        (constant, graph.values[name].quantization)
         for node in nodes
         if node.macs
         for name in node.inputs[1:2]
@@ -41,8 +41,8 @@ def describe_work(graph: Graph, nodes: Sequence[Node]) -> LayerWork:
         inputs=tuple(_shape(graph, name) for name in read),
         output=_shape(graph, nodes[-1].outputs[0]),
         macs=sum(node.macs for node in nodes),
-        weight_bytes=sum(constant.nbytes for constant in weights),
-        weight_bits=max(map(_count_bits, weights), default=8),
+        weight_bytes=sum(constant.nbytes for constant, _ in weights),
+        weight_bits=max((_count_bits(*one) for one in weights), default=8),
         pool=None if pool is None else _describe_pool(graph, pool),
     )
     if window is None:
@@ -62,11 +62,13 @@ def describe_work(graph: Graph, nodes: Sequence[Node]) -> LayerWork:
     )
 
 
-def _count_bits(weights: NDArray[Any]) -> int:
-    """Return the fewest bits, a power of two, whose two's complement holds all weights."""
+def _count_bits(weights: NDArray[Any], quantization: Quantization | None) -> int:
+    """Return the fewest bits, a power of two, that hold all weights minus their zero point."""
     if not np.issubdtype(weights.dtype, np.integer):
         return 8 * weights.dtype.itemsize
-    ends = (int(weights.min(initial=0)), int(weights.max(initial=0)))
+    zeros = np.zeros(1, np.int32) if quantization is None else quantization.zero_point
+    low, high = int(zeros.min()), int(zeros.max())
+    ends = (int(weights.min(initial=high)) - high, int(weights.max(initial=low)) - low)
     bits = 1 + max((~end if end < 0 else end).bit_length() for end in ends)
     return 1 << (bits - 1).bit_length()
 

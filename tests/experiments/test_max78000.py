@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.max78000_vectors import insert_zeros
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.pieces import find_pieces
 from experiments.machines.description import LayerWork, MachineOperation, PoolWork
@@ -19,7 +20,6 @@ from experiments.machines.max78000_arithmetic import (
     combine,
     compute_nodes,
     convolve,
-    insert_zeros,
     pool_average,
     pool_maximum,
     shift_sums,

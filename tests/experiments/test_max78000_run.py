@@ -150,6 +150,27 @@ def test_packed_weights_of_a_file_are_stored_packed(bits: int) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "zero", "bits"),
+    [(0, 255, 128, 8), (0, 255, 0, 16), (120, 135, 128, 4), (0, 15, 8, 4), (127, 128, 128, 1)],
+)
+def test_bits_of_weights_are_counted_from_their_zero_point(
+    low: int, high: int, zero: int, bits: int
+) -> None:
+    build = ModelBuilder()
+    value = build.dequantize(build.quantize(build.input("x", (1, 2, 4, 4)), 0.05, 0), 0.05, 0)
+    stored = build.constant(np.resize([low, high], (8, 2, 3, 3)), "uint8", "stored")
+    scale, point = build.constant(0.5, "float32"), build.constant(zero, "uint8")
+    value = build.node("Conv", value, build.node("DequantizeLinear", stored, scale, point))
+    build.output(build.dequantize(build.quantize(value, 1, 0), 1, 0))
+    found = evaluate(build.model())
+    works = [layer.work for layer in found.layers if layer.work is not None]
+    if bits <= 8:
+        assert [work.weight_bits for work in works if work.macs] == [bits]
+    else:
+        assert any("weights of 16 bits exceed 8" in reason for reason, _ in found.refused.values())
+
+
 def test_packed_weights_with_a_computed_zero_point_stay_in_the_file() -> None:
     """ONNX Runtime computes the product, because the zero point is no constant."""
     build = ModelBuilder()
