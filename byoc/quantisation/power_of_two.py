@@ -13,7 +13,7 @@ from onnx import NodeProto
 
 from byoc.operators.onnx_view import ADD, CONCAT, SUBTRACT
 from byoc.quantisation.quantize import BIAS, BoundaryWriter, Scale, Scaling, TensorParameters
-from isa.errors import InputError
+from isa.errors import InputError, suggest_name
 from isa.numerics import steps
 from isa.numerics.requantising import INT8_HIGH
 
@@ -24,6 +24,8 @@ BIAS_STEP = 128
 NO_BITS: Mapping[str, int] = MappingProxyType({})
 WIDTHS = 1, 2, 4, 8
 """Bits that a weight can have."""
+MAX_NAMES = 8
+"""Number of node names in an error."""
 _FINER = 4
 """Number of halvings of the largest weight scale that the writer tries for narrow weights."""
 
@@ -97,13 +99,14 @@ def _assign_bits(weights: Mapping[str, str], patterns: Mapping[str, int]) -> Map
     """
     found: dict[str, int] = {}
     for pattern, bits in patterns.items():
-        names = [name for name in weights if fnmatchcase(name, pattern)]
+        names = [name for name in weights if name == pattern or fnmatchcase(name, pattern)]
         if bits not in WIDTHS:
             raise InputError(f"--weight-bits {pattern}={bits}: choose 1, 2, 4 or 8 bits")
         if not names:
+            shown = ", ".join([*weights][:MAX_NAMES]) + ", ..." * (len(weights) > MAX_NAMES)
             raise InputError(
                 f"--weight-bits {pattern}={bits}: no product with constant weights has this name; "
-                f"their names are {', '.join(weights)}"
+                f"{suggest_name(pattern, weights)}names are {shown}"
             )
         found |= dict.fromkeys((weights[name] for name in names), bits)
     return found

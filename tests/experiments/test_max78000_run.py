@@ -216,7 +216,7 @@ def test_weight_bits_make_a_network_fit_and_limit_its_weights() -> None:
         ),
         (
             {"weight_bits": {"conv9": 4}, "quantise": "power-of-two"},
-            "weight_bits=.*: no product with constant weights has this name; their names are conv",
+            "weight_bits=.*: no product with constant weights has this name; did you mean conv ",
         ),
         (
             {"weight_bits": {"*": 3}, "quantise": "power-of-two"},
@@ -227,6 +227,18 @@ def test_weight_bits_make_a_network_fit_and_limit_its_weights() -> None:
 def test_weight_bits_that_do_not_apply_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         dla.run(build_residual(), machine="max78000", **given)
+
+
+def test_weight_bits_accept_a_name_with_brackets() -> None:
+    builder = NetworkBuilder("brackets", "x", (1, 3, 8, 8), seed=1)
+    first = builder.relu("relu", builder.convolution("/layer[0]/conv", "x", (3, 8), (3, 3)))
+    model = builder.logits(builder.node("Flatten", "flatten", first), (8 * 8 * 8, 10))
+    bits = {"/layer[0]/conv": 2}
+    graph = dla.run(model, quantise="power-of-two", weight_bits=bits).package.graph
+    (node,) = [node for node in graph.nodes if node.name == "/layer[0]/conv"]
+    constant = graph.values[node.inputs[1]].constant
+    assert constant is not None
+    assert set(np.unique(constant)) == {-2, -1, 0, 1}
 
 
 def build_residual() -> ModelProto:
