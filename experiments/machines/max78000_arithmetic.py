@@ -118,7 +118,7 @@ def _read(value: Value, found: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
 
 
 def _compute(graph: Graph, node: Node, operands: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return the result of one node without its batch axis."""
+    """Return the elements of a node's result; their shape may lack the axis of the batch."""
     result = graph.values[node.outputs[0]]
     kind = node.op_type
     if kind in ("Conv", "MatMul"):
@@ -126,19 +126,19 @@ def _compute(graph: Graph, node: Node, operands: Sequence[NDArray[Any]]) -> NDAr
     if {_scale(graph.values[name], node) for name in node.inputs} != {_scale(result, node)}:
         raise InputError(f"{node.name}: {kind} changes the scale, which the machine cannot")
     attributes = node.attributes
-    values: NDArray[Any] = operands[0][0]
+    if kind in ("Add", "Sub"):
+        return combine(kind, *operands)
+    if kind in ("Flatten", "Reshape"):
+        return operands[0]
+    if kind == "Concat":
+        return np.concatenate(operands, axis=attributes["axis"])
+    values = _take_image(operands[0], node)
     if kind in ("MaxPool", "AveragePool"):
         pool = pool_maximum if kind == "MaxPool" else pool_average
         return pool(values, attributes["kernel"], attributes["strides"])
     if kind in ("GlobalMaxPool", "GlobalAveragePool"):
         pool = pool_maximum if kind == "GlobalMaxPool" else pool_average
         return pool(values, values.shape[1:], values.shape[1:])
-    if kind in ("Add", "Sub"):
-        return combine(kind, *operands)
-    if kind in ("Flatten", "Reshape"):
-        return values
-    if kind == "Concat":
-        return np.concatenate(operands, axis=1)
     if kind == "DepthToSpace":
         return _copy_pieces(values, attributes["pieces"])
     raise InputError(f"{node.name}: the machine has no arithmetic for {kind}")
@@ -146,6 +146,7 @@ def _compute(graph: Graph, node: Node, operands: Sequence[NDArray[Any]]) -> NDAr
 
 def _compute_product(graph: Graph, node: Node, operands: Sequence[Integers]) -> Integers:
     values, weights, *bias = operands
+    image = _take_image(values, node)
     names = (*node.inputs[:2], node.outputs[0])
     source, factor, result = (_scale(graph.values[name], node) for name in names)
     shift = FRACTION_BITS + int(np.log2(source * factor / result))
@@ -155,9 +156,9 @@ def _compute_product(graph: Graph, node: Node, operands: Sequence[Integers]) -> 
             f"of {shift}; the hardware has -{LARGEST_SHIFT} to {LARGEST_SHIFT}"
         )
     if node.op_type == "MatMul":
-        sums = weights.T @ values[0]
+        sums = weights.T @ image
     else:
-        sums = convolve(values[0], weights, node.attributes["pads"], node.attributes["dilations"])
+        sums = convolve(image, weights, node.attributes["pads"], node.attributes["dilations"])
     for constant in bias:
         stored = constant >> FRACTION_BITS
         if (saturate(stored) << FRACTION_BITS != constant).any():
@@ -165,6 +166,14 @@ def _compute_product(graph: Graph, node: Node, operands: Sequence[Integers]) -> 
         sums = add_bias(sums, stored)
     found = shift_sums(sums, shift)
     return np.maximum(found, 0) if node.attributes.get("activation") == "Relu" else found
+
+
+def _take_image(values: NDArray[Any], node: Node) -> NDArray[Any]:
+    """Return the only image of a batch; raise InputError for several."""
+    if len(values) > 1:
+        raise InputError(f"{node.name}: a batch of {len(values)}; the machine computes one image")
+    image: NDArray[Any] = values[0]
+    return image
 
 
 def _scale(value: Value, node: Node) -> float:

@@ -465,3 +465,25 @@ def test_the_form_of_a_transposed_convolution_moves_depth_to_space() -> None:
     graph = Graph("d", ("x",), ("y",), {"x": value, "y": made}, (node,))
     found = compute_nodes(graph, graph.nodes, {"x": values[np.newaxis].astype(np.int8)})["y"]
     assert found.reshape(-1).tolist() == index.tolist()
+
+
+def test_rows_of_a_sequence_are_moved_and_added_but_not_pooled() -> None:
+    """The first axis of an LSTM's tensors is the step, and no batch of one."""
+    left, right = np.arange(6, dtype=np.int8).reshape(2, 3), np.ones((2, 3), np.int8)
+    expected = {
+        "Concat": np.concatenate([left, right], axis=0),
+        "Reshape": left.reshape(3, 2),
+        "Add": left + right,
+    }
+    for kind, result in expected.items():
+        names = ("a",) if kind == "Reshape" else ("a", "b")
+        values = {name: _value(name, (2, 3), -7) for name in names}
+        values["y"] = _value("y", result.shape, -7)
+        attributes = {"axis": 0} if kind == "Concat" else {}
+        node = Node("n", kind, names, ("y",), attributes, integer=True)
+        graph = Graph("n", names, ("y",), values, (node,))
+        given = {"a": left, "b": right}
+        assert compute_nodes(graph, graph.nodes, given)["y"].tolist() == result.tolist()
+        pool = replace(graph, nodes=(replace(node, op_type="GlobalMaxPool"),))
+        with pytest.raises(InputError, match="n: a batch of 2; the machine computes one image"):
+            compute_nodes(pool, pool.nodes, given)
