@@ -176,12 +176,12 @@ def compute_values(
     """Return the outputs of one inference, and the text of a report about their source.
 
     The machine's own arithmetic computes its regions. The integer model computes the nodes on the
-    CPU, or all nodes if the machine has no arithmetic or if it does not apply to the network.
+    CPU, or all nodes if the machine runs none, or has no arithmetic that applies to the network.
     """
     graph, interface = done.interface.graph, done.interface
     given = dict(interface.arrange_arrays(interface.take_arrays(feeds)))
     told = NOT_SIMULATED
-    if done.found.machine.arithmetic is not None:
+    if done.found.machine.arithmetic is not None and done.partition.regions:
         try:
             values = _compute_parts(done, given, done.found.machine.arithmetic, opened)
             return NetworkRun(interface.restore_arrays(values), values, {}), OWN_ARITHMETIC

@@ -83,6 +83,13 @@ def test_accuracy_of_a_machine_with_its_own_arithmetic() -> None:
     assert (without.dla, without.differences) == (None, 0)
 
 
+def test_a_network_without_a_layer_on_the_machine_has_no_values_of_its_own() -> None:
+    wanted = {"machine": "max78000", "quantise": "power-of-two"}
+    report = package.run("micro-speech", **wanted).report
+    assert report.totals.cycles == 0
+    assert report.check.oracle == "values: integer model, not simulated; 0 elements compared"
+
+
 def test_parts_of_cycles_keep_the_names_of_the_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
