@@ -314,7 +314,7 @@ def parse_words(words: Sequence[str]) -> Compiling:
         return wanted
 
     app = typer.Typer(add_completion=False)
-    app.command()(expand_options(return_request))
+    app.command(add_help_option=False)(expand_options(return_request))
     try:
         made: Compiling = typer.main.get_command(app)(list(words), standalone_mode=False)
     except Exception as error:

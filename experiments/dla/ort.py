@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dla_sim.rtl.simulator.kept import get_or_make
 from experiments.cli.options import parse_words
@@ -40,7 +41,12 @@ _Serve = ctypes.CFUNCTYPE(
 
 
 class _Array(ctypes.Structure):
-    _fields_ = (("data", ctypes.c_void_p), ("nbytes", ctypes.c_int64))
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_size_t),
+        ("nbytes", ctypes.c_size_t),
+    )
 
 
 def get_ep_name() -> str:
@@ -92,10 +98,10 @@ def _build(folder: Path, sources: Mapping[str, str]) -> Path:
 def _open_session(settings: Mapping[str, str]) -> ProviderSession:
     """Return the session of a configuration; its provider options are options of ``dla``.
 
-    A line of a value is the value of one option on a command line.
+    Each line of a value is the value of one option on a command line.
     """
     given = {
-        key.removeprefix(_PREFIX): text.splitlines()
+        key.removeprefix(_PREFIX): text.splitlines() or [""]
         for key, text in settings.items()
         if key.startswith(_PREFIX)
     }
@@ -126,7 +132,7 @@ class _Server:
         failed = 0
         try:
             answer = self._answer(request, number, data, size)
-        except Exception as error:  # ONNX Runtime reports it; C cannot
+        except BaseException as error:  # also an interrupt: ONNX Runtime reports it; C cannot
             failed = 1
             kind = "" if isinstance(error, InputError) else f"dla: {type(error).__name__}: "
             answer = f"{kind}{first_line(error)}"
@@ -141,7 +147,7 @@ class _Server:
         if request == _RUN:
             session, region = self._known[number]
             arrays = (_Array * size).from_address(data)
-            session.run(region, [_view_bytes(one.data, one.nbytes) for one in arrays])
+            session.run(region, list(map(_view_bytes, arrays)))
             return ""
         text = ctypes.string_at(data, size).decode(errors="surrogateescape") if size else ""
         if request == _OPEN:
@@ -164,7 +170,10 @@ class _Server:
         return str(number)
 
 
-def _view_bytes(data: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    if not nbytes:
-        return np.zeros(0, np.uint8)
-    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(data))
+def _view_bytes(tensor: _Array) -> NDArray[np.uint8]:
+    """Return the bytes of a tensor; the last dimension is that of an element's bytes."""
+    shape = tensor.shape[: tensor.rank]
+    if not tensor.nbytes:
+        return np.zeros((*shape, 1), np.uint8)
+    content = (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data)
+    return np.ctypeslib.as_array(content).reshape(*shape, -1)

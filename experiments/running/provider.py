@@ -115,15 +115,18 @@ class FusedRegion:
     lock: Lock = field(default_factory=Lock)
 
     def run(self, arrays: Sequence[NDArray[np.uint8]]) -> int:
-        """Run the region on the bytes of inputs and outputs, and return the cycles."""
+        """Run the region and return its cycles.
+
+        ``arrays`` are the inputs and outputs; the last dimension is that of an element's bytes.
+        """
         tensors = {tensor.name: tensor for tensor in self.program.inputs}
         feeds = dict[str, NDArray[Any]]()
         for one in self.head.inputs:
             given = arrays[one.position]
-            if given.size != one.port.value.elements * one.outer_dtype.itemsize:
+            if given.shape != (*one.shape, one.outer_dtype.itemsize):
                 raise InputError(
-                    f"'{one.name}' has {given.size:,} bytes; the session was compiled for shape "
-                    f"{list(one.shape)}: give that shape, or the provider option shape"
+                    f"'{one.name}' has the shape {list(given.shape[:-1])}; the session was "
+                    f"compiled for {list(one.shape)}: give that shape, or the provider option shape"
                 )
             array = given.view(one.outer_dtype).reshape(one.shape)
             array = array if one.scale is None else one.port.quantise(array)
@@ -134,7 +137,7 @@ class FusedRegion:
             array = from_device(execution.outputs[one.name], one.port.value, self.program.arch)
             array = array if one.scale is None else one.port.dequantise(array)
             place = arrays[len(arrays) - len(self.head.outputs) + one.position]
-            place[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            place.reshape(-1)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return execution.trace.cycles
 
 
@@ -202,14 +205,15 @@ class RegionMap:
         return self._drop_shared(found, wanted)
 
     def _drop_shared(self, found: set[int], wanted: Mapping[str, str]) -> list[int]:
-        """Remove nodes with other consumers, which the CPU also needs, and return the rest."""
-        shared = {
+        """Return ``found`` without the nodes that other nodes outside the region also need."""
+        while shared := {
             at
             for at in found
             for name in self._nodes[at].outputs
             if name not in wanted and self._consumers.get(name, found) - found
-        }
-        return self._drop_shared(found - shared, wanted) if shared else sorted(found)
+        }:
+            found = found - shared
+        return sorted(found)
 
 
 class ProviderSession:
@@ -228,7 +232,7 @@ class ProviderSession:
         self._map: RegionMap | None = None
         self._file = ""
         self._exported = 0
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._started: int | None = None
         self._events = list[str]()
 
@@ -240,7 +244,7 @@ class ProviderSession:
         """
         try:
             groups = self._place(*read_nodes(text))
-        except Exception as error:
+        except BaseException as error:
             self._failure = error
             groups = [[0]]
         return "".join(" ".join(map(str, group)) + ";" for group in groups if group)

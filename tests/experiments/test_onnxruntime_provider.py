@@ -19,7 +19,7 @@ from experiments.models import MODELS
 from experiments.running.given import Given
 from experiments.running.inference import run
 from experiments.running.network import load
-from experiments.running.provider import read_context
+from experiments.running.provider import FusedRegion, read_context
 from isa.errors import InputError
 from tests.onnxruntime_networks import compare, devices, open_session, settings
 
@@ -132,6 +132,8 @@ def test_options_are_those_of_commands(digits, expected):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"help": "yes"}, "No such option: --help"),
+        ({"isa": ""}, "unknown ISA variant ''"),
         ({"presett": "x"}, "No such option: --presett (Possible options: --preset"),
         ({"preset": "nonesuch"}, "unknown preset 'nonesuch'"),
         ({"schedule": "fast"}, "'fast' is not one of 'seed', 'default'"),
@@ -155,6 +157,33 @@ def test_a_model_in_memory_needs_the_name_of_its_file(digits, expected):
     session = open_session(content, {"model": str(digits / "digits.onnx"), "isa": "v4"})
     found = session.run(None, {session.get_inputs()[0].name: IMAGE})[0]
     assert np.array_equal(found, expected.outputs["logits"])
+
+
+def test_an_input_of_another_shape_is_one_error(tmp_path):
+    """The shapes have the same number of bytes, and ONNX Runtime accepts both."""
+    shape = [1, 3, "h", "w"]
+    conv = onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"
+    ]
+    weights = onnx.numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "w")
+    graph = onnx.helper.make_graph([conv], "free", ends[:1], ends[1:], [weights])
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset]), tmp_path / "free.onnx")
+    session = open_session(str(tmp_path / "free.onnx"), {"shape": "x=1,3,8,16"})
+    assert session.run(None, {"x": np.ones((1, 3, 8, 16), np.float32)})[0].shape == (1, 3, 8, 16)
+    with pytest.raises(Exception, match=r"has the shape \[1, 3, 16, 8\]; the session was compiled"):
+        session.run(None, {"x": np.ones((1, 3, 16, 8), np.float32)})
+
+
+def test_an_interrupted_run_is_an_error(digits, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    session = open_session(str(digits / "digits.onnx"), {})
+    monkeypatch.setattr(FusedRegion, "run", interrupt)
+    with pytest.raises(Exception, match="KeyboardInterrupt"):
+        session.run(None, {session.get_inputs()[0].name: IMAGE})
 
 
 def test_a_session_outlives_the_registration_of_the_library(digits, expected):

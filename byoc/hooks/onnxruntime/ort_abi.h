@@ -76,7 +76,9 @@ struct OrtApiBase {
       (const OrtNode *, const char *, const OrtOpAttr **)) \
     F(378, OrtStatus *, GetTensorData, (const OrtValue *, const void **)) \
     F(379, OrtStatus *, GetSessionOptionsConfigEntries, \
-      (const OrtSessionOptions *, OrtKeyValuePairs **))
+      (const OrtSessionOptions *, OrtKeyValuePairs **)) \
+    F(414, OrtStatus *, GetTensorElementTypeAndShapeDataReference, \
+      (const OrtValue *, int *, const int64_t **, size_t *))
 
 #define ORT_EP_FUNCTIONS(F) \
     F(0, OrtStatus *, CreateEpDevice, \

@@ -26,7 +26,8 @@ struct text {
 
 struct array {
     void *data;
-    int64_t nbytes;
+    const int64_t *shape;
+    size_t rank, nbytes;
 };
 
 struct provider {
@@ -286,23 +287,24 @@ static OrtStatus *compute(struct OrtCompute *base, void *state, OrtKernelContext
     if (arrays == NULL)
         return fail("dla: out of memory");
     for (size_t i = 0; i < inputs + region->outputs; i++) {
-        size_t nbytes = 0;
+        const OrtValue *value = NULL;
+        int type = 0;
         if (i < inputs) {
-            const OrtValue *value = NULL;
             const void *data = NULL;
             TRY(KernelContext_GetInput(context, i, &value));
             TRY(GetTensorData(value, &data));
-            TRY(GetTensorSizeInBytes(value, &nbytes));
             memcpy(&arrays[i].data, &data, sizeof data); /* Python does not write to it */
         } else {
             size_t output = i - inputs;
-            OrtValue *value = NULL;
+            OrtValue *made = NULL;
             TRY(KernelContext_GetOutput(context, output, region->shapes[output],
-                                        region->ranks[output], &value));
-            TRY(GetTensorMutableData(value, &arrays[i].data));
-            TRY(GetTensorSizeInBytes(value, &nbytes));
+                                        region->ranks[output], &made));
+            TRY(GetTensorMutableData(made, &arrays[i].data));
+            value = made;
         }
-        arrays[i].nbytes = (int64_t)nbytes;
+        TRY(GetTensorSizeInBytes(value, &arrays[i].nbytes));
+        TRY(GetTensorElementTypeAndShapeDataReference(value, &type, &arrays[i].shape,
+                                                      &arrays[i].rank));
     }
     TRY(ask(RUN, region->number, arrays, inputs + region->outputs, &reply));
 end:
