@@ -8,9 +8,11 @@ input and output tensors.
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +86,7 @@ class RegionTensor:
 
 @dataclass(frozen=True)
 class RegionHead:
-    """What an EPContext node stores before the program: timing and tensors of a region."""
+    """Timing and tensors of a region, which an EPContext node stores before the program."""
 
     name: str
     timing: Timing
@@ -96,13 +98,22 @@ _HEAD = TypeAdapter(RegionHead)
 
 
 def read_context(content: bytes, source: str) -> tuple[RegionHead, Program]:
-    """Return head and program of an exported region; raise InputError if they are damaged."""
-    head, _, program = content.partition(b"\n")
+    """Return head and program of an exported region; raise InputError if a byte has changed."""
+    checksum, _, stored = content.partition(b"\n")
+    if checksum != _compute_checksum(stored):
+        raise InputError(
+            f"{source}: no context of dla, truncated or corrupted; export the model again"
+        )
+    head, _, program = stored.partition(b"\n")
     try:
         found = _HEAD.validate_json(head)
     except ValueError as error:
-        raise InputError(f"{source}: no context of dla; export the model again") from error
+        raise InputError(f"{source}: written by another dla; export the model again") from error
     return found, program_file.from_bytes(program, source)
+
+
+def _compute_checksum(stored: bytes) -> bytes:
+    return hashlib.sha256(stored).hexdigest().encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +318,10 @@ class ProviderSession:
 
     def _read_context(self, content: str) -> tuple[RegionHead, Program]:
         if content.startswith(_EMBEDDED):
-            return read_context(base64.b64decode(content.removeprefix(_EMBEDDED)), self._file)
+            decoded = b""
+            with suppress(ValueError):  # no base64: the checksum rejects it
+                decoded = base64.b64decode(content.removeprefix(_EMBEDDED))
+            return read_context(decoded, self._file)
         place = Path(self._file).parent / content
         return read_context(read_bytes(place, MAXIMUM_BYTES, "a context"), str(place))
 
@@ -315,7 +329,8 @@ class ProviderSession:
         """Return mode and content of an EPContext node if the session exports contexts."""
         if self._settings.get("ep.context_enable") != "1":
             return ""
-        content = _HEAD.dump_json(head) + b"\n" + program_file.to_bytes(program)
+        stored = _HEAD.dump_json(head) + b"\n" + program_file.to_bytes(program)
+        content = _compute_checksum(stored) + b"\n" + stored
         if self._settings.get("ep.context_embed_mode", "0") == "1":
             return f"1;{_EMBEDDED}{base64.b64encode(content).decode()}"
         beside = str(Path(self._file).with_suffix("")) + "_ctx.onnx"  # ONNX Runtime's default

@@ -1,6 +1,7 @@
 """The execution provider of ONNX Runtime: placement, bits, contexts, profiles and errors."""
 
 import ctypes
+import hashlib
 import json
 import os
 import subprocess
@@ -89,18 +90,26 @@ def test_a_damaged_context_is_one_error(digits, tmp_path):
     open_session(str(digits / "digits.onnx"), {"isa": "v4"}, export)
     (context,) = tmp_path.glob("*.bin")
     content = context.read_bytes()
-    for damaged, said in (
-        (content[:-9], "truncated or corrupted"),
-        (b"x" + content, "no context of dla"),
-        (b"{}" + content[content.index(b"\n") :], "no context of dla"),
-    ):
-        with pytest.raises(InputError, match=said):
-            read_context(damaged, "net_0.bin")
+    other = hashlib.sha256(b"{}\n").hexdigest().encode() + b"\n{}\n"
+    with pytest.raises(InputError, match=r"^net_0.bin: written by another dla; export the model"):
+        read_context(other, "net_0.bin")
+    damaged = [content[:-9], b"x" + content]
+    for place in np.linspace(0, len(content) - 1, 400, dtype=int):
+        damaged.append(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+    for one in damaged:
+        with pytest.raises(InputError, match=r"^net_0.bin: no context of dla, truncated or corr"):
+            read_context(one, "net_0.bin")
     context.write_bytes(b"")
-    with pytest.raises(Exception, match=f"{context.name}: no context of dla; export"):
+    with pytest.raises(Exception, match=f"{context.name}: no context of dla, truncated"):
         open_session(str(file), {})
     context.unlink()
     with pytest.raises(Exception, match=context.name):
+        open_session(str(file), {})
+    model = onnx.load(file)
+    (attribute,) = [one for one in model.graph.node[0].attribute if one.name == "ep_cache_context"]
+    attribute.s = b"data:AAAAA"
+    onnx.save(model, file)
+    with pytest.raises(Exception, match=r"context.onnx: no context of dla, truncated"):
         open_session(str(file), {})
 
 
