@@ -16,7 +16,7 @@ from hashlib import sha256
 from operator import or_
 from typing import Any, Protocol
 
-from onnx import ModelProto, helper
+from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork, compile, partition_graph
 from byoc.estimate.bus import BusTiming
@@ -30,6 +30,7 @@ from byoc.operators.registry import load_installed_families
 from byoc.options import DEFAULTS
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partitioner
+from byoc.runtimes.protobuf import set_attributes
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Executor
@@ -74,9 +75,10 @@ def use_device(device: SimulatedDevice) -> Iterator[list[NetworkRun[Any]]]:
 
 
 def write_pads(package: Package) -> ModelProto:
-    """Return the quantised ONNX model of a package with numbers in place of ``auto_pad``.
+    """Return the quantised ONNX model of a package with ``pads`` in place of ``auto_pad``.
 
-    TVM's front end would make a loop nest of the padding, which no pattern matches.
+    TVM's front end makes a loop nest of automatic padding, which no pattern matches. Raise
+    InputError for a TensorFlow Lite model.
     """
     if isinstance(package.model, TfliteModel):
         raise InputError(
@@ -86,11 +88,9 @@ def write_pads(package: Package) -> ModelProto:
     model.CopyFrom(package.model)
     known = {one: node.attributes for node in package.graph.nodes for one in node.onnx_nodes}
     for node in model.graph.node:
-        kept = [one for one in node.attribute if one.name not in ("auto_pad", "pads")]
-        pads = known.get(node.name, {}).get("pads")
-        if len(kept) < len(node.attribute) and pads:
-            del node.attribute[:]
-            node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+        automatic = any(one.name == "auto_pad" and one.s[:4] == b"SAME" for one in node.attribute)
+        if automatic and node.name in known:
+            set_attributes(node, "auto_pad", pads=known[node.name]["pads"])
     return model
 
 

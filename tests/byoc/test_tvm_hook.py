@@ -250,6 +250,17 @@ def test_placement_depends_on_the_machine() -> None:
     assert found["dla.Conv"] == kinds["dla.Conv"] == 2
 
 
+def test_write_pads_changes_only_automatic_padding() -> None:
+    """More explicit pads would count in the means of a window that passes the edge."""
+    ceiled = {**WINDOW, "ceil_mode": 1, "count_include_pad": 1}
+    for attributes in (ceiled, {**WINDOW, "auto_pad": "NOTSET"}):
+        model = unary_unit("AveragePool", (1, 4, 7, 6), **attributes)
+        [node] = [one for one in model.graph.node if one.op_type == "AveragePool"]
+        written = hook.write_pads(import_model(model)).graph.node
+        [found] = [one for one in written if one.op_type == "AveragePool"]
+        assert sorted(map(str, found.attribute)) == sorted(map(str, node.attribute))
+
+
 def test_equal_functions_have_equal_symbols() -> None:
     arch = Arch()
     modules = [hook.partition(_import(UNITS["Conv"]), arch) for _ in range(2)]
