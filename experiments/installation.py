@@ -29,6 +29,7 @@ PURPOSES = {
     "tflite": "TensorFlow Lite models",
     "train": "training the digits network again",
     "tune": "the learned cost model of dla tune",
+    "tvm": "networks in Apache TVM",
     "vela": "the comparison with Vela",
 }
 """Purpose of each extra."""
