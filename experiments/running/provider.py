@@ -11,7 +11,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -182,8 +182,10 @@ class RegionMap:
         self._nodes = nodes
         self._producers = {name: at for at, node in enumerate(nodes) for name in node.outputs}
         self._consumers = {name: {len(nodes)} for name in outputs}
-        for at, node in enumerate(nodes):
-            for name in node.inputs:
+        used = self._find_producers(outputs, ())
+        self._unused = [at for at in range(len(nodes)) if at not in used]
+        for at in used:
+            for name in nodes[at].inputs:
                 self._consumers.setdefault(name, set()).add(at)
         self._floats = dict[str, list[str]]()
         model = network.package.model
@@ -206,16 +208,24 @@ class RegionMap:
         stops = {self.find_name(one.name, self._consumers) for one in program.inputs}
         wanted = {self.find_name(one.name, self._producers): one.name for one in program.outputs}
         self.edges |= {name: (index, tensor) for name, tensor in wanted.items()}
+        found = self._drop_shared(self._find_producers(wanted, stops), wanted)
+        for at in self._unused:  # on the CPU it could not read the tensors inside the region
+            if any(self._producers.get(name) in found for name in self._nodes[at].inputs):
+                found.add(at)
+        return sorted(found)
+
+    def _find_producers(self, tensors: Iterable[str], stops: Collection[str]) -> set[int]:
+        """Return the nodes that compute ``tensors`` from the tensors ``stops``."""
         found = set[int]()
-        names = list(wanted)
+        names = list(tensors)
         while names:
             at = self._producers.get(names.pop())
             if at is not None and at not in found:
                 found.add(at)
                 names += [name for name in self._nodes[at].inputs if name not in stops]
-        return self._drop_shared(found, wanted)
+        return found
 
-    def _drop_shared(self, found: set[int], wanted: Mapping[str, str]) -> list[int]:
+    def _drop_shared(self, found: set[int], wanted: Mapping[str, str]) -> set[int]:
         """Return ``found`` without the nodes that other nodes outside the region also need."""
         while shared := {
             at
@@ -224,7 +234,7 @@ class RegionMap:
             if name not in wanted and self._consumers.get(name, found) - found
         }:
             found = found - shared
-        return sorted(found)
+        return found
 
 
 class ProviderSession:

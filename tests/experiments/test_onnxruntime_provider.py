@@ -22,7 +22,8 @@ from experiments.running.inference import run
 from experiments.running.network import load
 from experiments.running.provider import FusedRegion, read_context
 from isa.errors import InputError
-from tests.onnxruntime_networks import compare, devices, open_session, settings
+from tests.byoc.small_models import ModelBuilder
+from tests.onnxruntime_networks import compare, devices, open_session, placed, settings
 
 IMAGE = np.random.default_rng(3).standard_normal((1, 1, 8, 8), np.float32)
 CPU_BETWEEN = {"isa": "v1"}
@@ -183,6 +184,25 @@ def test_an_input_of_another_shape_is_one_error(tmp_path):
     assert session.run(None, {"x": np.ones((1, 3, 8, 16), np.float32)})[0].shape == (1, 3, 8, 16)
     with pytest.raises(Exception, match=r"has the shape \[1, 3, 16, 8\]; the session was compiled"):
         session.run(None, {"x": np.ones((1, 3, 16, 8), np.float32)})
+
+
+@pytest.mark.parametrize("optimise", [False, True])
+def test_unused_nodes_leave_the_placement_as_it_is(tmp_path, optimise):
+    """A Flatten without a consumer reads a tensor inside the region."""
+    builder = ModelBuilder()
+    inner = builder.dequantize(builder.input("x", (1, 4, 6, 6), "int8"), 0.05, 3)
+    for kind in ("Relu", "Sigmoid"):
+        before = inner
+        found = builder.quantize(builder.node(kind, before), 0.05, -3, result=f"{kind}.out")
+        inner = builder.dequantize(found, 0.05, -3)
+    builder.node("Flatten", before)
+    builder.output("Sigmoid.out", "int8")
+    onnx.save(builder.model(), tmp_path / "unused.onnx")
+    session = open_session(str(tmp_path / "unused.onnx"), {}, optimise=optimise)
+    assert {"Relu", "Sigmoid"} < {name.rstrip("0123456789").title() for name in placed(session)}
+    plain = onnxruntime.InferenceSession(tmp_path / "unused.onnx", settings())
+    given = {"x": np.random.default_rng(1).integers(-128, 128, (1, 4, 6, 6)).astype(np.int8)}
+    assert np.array_equal(session.run(None, given)[0], plain.run(None, given)[0])
 
 
 def test_an_interrupted_run_is_an_error(digits, monkeypatch):
