@@ -11,28 +11,31 @@ from experiments.report.terminal import ReportTable, plain_table
 
 
 class MicrocontrollerEntry(NamedTuple):
-    """Estimated cycles of one inference, whose parts run one after another at one clock."""
+    """Estimated cycles of one inference, whose parts run one after another at one clock.
+
+    ``transfer_cycles`` is None if the machine's description does not count transfers.
+    """
 
     microcontroller: str
     accelerator: bool
     cpu_cycles: int
     dla_cycles: int
-    transfer_cycles: int
+    transfer_cycles: int | None
     cycles: int
 
 
 def compare_microcontrollers(
     partition: Partition, whole: EndToEnd
 ) -> tuple[MicrocontrollerEntry, ...]:
-    """Return every microcontroller alone, and with the accelerator on which ``whole`` is based."""
+    """Return the cycles on every microcontroller, alone and with the accelerator of ``whole``."""
     graph = partition.graph
     left = [node for part in partition.host_parts for node in part.nodes]
     entries = []
     for cpu in MICROCONTROLLERS:
         alone = estimate_microcontroller_cycles(graph, graph.nodes, cpu)
         rest = estimate_microcontroller_cycles(graph, left, cpu)
-        moved = whole.transfer_cycles or 0
-        total = rest + whole.dla_cycles + moved
+        moved = whole.transfer_cycles
+        total = rest + whole.dla_cycles + (moved or 0)
         entries += [
             MicrocontrollerEntry(cpu, False, alone, 0, 0, alone),
             MicrocontrollerEntry(cpu, True, rest, whole.dla_cycles, moved, total),
@@ -48,7 +51,7 @@ def microcontroller_table(entries: Iterable[MicrocontrollerEntry]) -> ReportTabl
         (
             f"{entry.microcontroller} and accelerator" * entry.accelerator
             or f"{entry.microcontroller} alone",
-            *(f"{cycles:,}" for cycles in entry[2:]),
+            *("not counted" if cycles is None else f"{cycles:,}" for cycles in entry[2:]),
         )
         for entry in entries
     )

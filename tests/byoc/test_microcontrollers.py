@@ -69,3 +69,15 @@ def test_partition_compares_with_microcontrollers(tmp_path: Path) -> None:
     assert alone["cycles"] == alone["cpu_cycles"] > both["cpu_cycles"] > 0
     assert both["dla_cycles"] == whole["dla_cycles"]
     assert both["cycles"] == both["cpu_cycles"] + whole["dla_cycles"] + whole["transfer_cycles"]
+
+
+def test_transfers_that_a_machine_does_not_count_are_no_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "placed.json"
+    arguments = ["partition", "digits-cnn", "--machine", "vta", "--microcontrollers"]
+    assert main([*arguments, "--json", str(file)]) == 0
+    _, both, *_ = json.loads(file.read_text())["microcontrollers"]
+    assert both["transfer_cycles"] is None
+    assert both["cycles"] == both["cpu_cycles"] + both["dla_cycles"]
+    assert "not counted" in capsys.readouterr().out.split("Cortex-M4 and accelerator")[1]
