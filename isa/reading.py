@@ -295,7 +295,7 @@ def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "
         ) from error
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message, or its type."""
     return next(
         (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__

@@ -252,7 +252,6 @@ class ProviderSession:
         self._network: CompiledNetwork | None = None
         self._map: RegionMap | None = None
         self._file = ""
-        self._exported = 0
         self._failure: BaseException | None = None
         self._started: int | None = None
         self._events = list[str]()
@@ -340,13 +339,15 @@ class ProviderSession:
         if self._settings.get("ep.context_enable") != "1":
             return ""
         stored = _HEAD.dump_json(head) + b"\n" + program_file.to_bytes(program)
-        content = _compute_checksum(stored) + b"\n" + stored
+        checksum = _compute_checksum(stored)
+        content = checksum + b"\n" + stored
         if self._settings.get("ep.context_embed_mode", "0") == "1":
             return f"1;{_EMBEDDED}{base64.b64encode(content).decode()}"
-        beside = str(Path(self._file).with_suffix("")) + "_ctx.onnx"  # ONNX Runtime's default
-        place = Path(self._settings.get("ep.context_file_path") or beside)
-        file = place.with_name(f"{place.stem}_{self._exported}.bin")
-        self._exported += 1
+        place = Path(  # else ONNX Runtime's default
+            self._settings.get("ep.context_file_path") or f"{Path(self._file).with_suffix('')}_ctx"
+        )
+        # a name of its own, because ONNX Runtime may keep an older model of that name
+        file = place.with_name(f"{place.stem}_{checksum[:16].decode()}.bin")
         write_atomically(file, content)
         return f"0;{file.name}"
 

@@ -160,11 +160,24 @@ def test_a_wrong_option_is_one_error(digits, options, said):
     assert len(str(caught.value).strip().splitlines()) == 1
 
 
-def test_a_model_in_memory_needs_the_name_of_its_file(digits, expected):
+def test_an_export_leaves_the_files_of_an_older_one(digits, tmp_path):
+    """ONNX Runtime refuses to replace the model, but only after the export of the regions."""
+    export = {"ep.context_enable": "1", "ep.context_file_path": str(tmp_path / "context.onnx")}
+    open_session(str(digits / "digits.onnx"), {"isa": "v4"}, export)
+    (older,) = tmp_path.glob("*.bin")
+    content = older.read_bytes()
+    with pytest.raises(Exception, match="exists already"):
+        open_session(str(digits / "digits.onnx"), {"isa": "v5"}, export)
+    assert older.read_bytes() == content
+
+
+def test_a_model_in_memory_needs_the_name_of_its_file(digits, expected, tmp_path):
     content = (digits / "digits.onnx").read_bytes()
     with pytest.raises(Exception, match="the session got bytes; give InferenceSession the file"):
         open_session(content, {})
-    session = open_session(content, {"model": str(digits / "digits.onnx"), "isa": "v4"})
+    export = {"ep.context_enable": "1", "ep.context_file_path": str(tmp_path / "context.onnx")}
+    session = open_session(content, {"model": str(digits / "digits.onnx"), "isa": "v4"}, export)
+    assert len(list(tmp_path.glob("context_*.bin"))) == 1
     found = session.run(None, {session.get_inputs()[0].name: IMAGE})[0]
     assert np.array_equal(found, expected.outputs["logits"])
 
