@@ -269,7 +269,7 @@ class _Translator:
             return None
         array = self._constants[node.input[0]]
         axis = next(one.i for one in node.attribute)
-        if onnx == "Transpose" and array.ndim == 2:
+        if onnx == "Transpose" and _integers(call.attrs.axes or (1, 0)) == [1, 0]:
             moved = np.ascontiguousarray(array.T)
             axis = 1 - axis % 2
         elif onnx == "Reshape" and array.ndim == 1:
@@ -280,18 +280,21 @@ class _Translator:
         return self._add_node(DEQUANTIZE, inputs, call.ty, axis=axis)
 
     def _add_bias(self, node: NodeProto, product: str, bias: str) -> str | None:
-        """Return the result of a product to which its constant bias has been added, or None."""
+        """Return the result of a product to which its constant bias has been added, or None.
+
+        Raise InputError for a constant that has no element for each channel.
+        """
         source = self._nodes.get(bias)
         if node.op_type not in ("Conv", "MatMul") or len(node.input) > 2 or source is None:
             return None
         constant = self._constants.get(source.input[0])
-        matrix = node.op_type == "MatMul"
-        if (
-            constant is None
-            or constant.ndim != 1
-            or (matrix and len(self._types[product].shape) != 2)
-        ):
+        if constant is None or constant.ndim != 1:
             return None
+        matrix = node.op_type == "MatMul"
+        result, shape = (_integers(self._types[name].shape) for name in (product, bias))
+        aligned = [1] * (len(result) - len(shape)) + shape
+        if (matrix and len(result) != 2) or aligned != [1, result[1], *(1 for _ in result[2:])]:
+            raise InputError(f"a constant of shape {shape} is no bias of shape {result}")
         del self._nodes[product]
         kept = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         kind = "Gemm" if matrix else node.op_type

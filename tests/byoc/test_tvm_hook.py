@@ -22,6 +22,7 @@ from byoc.host.sessions import Oracle
 from byoc.importing import import_model
 from byoc.operators.registry import get_built_in_families
 from byoc.package.package import Package
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from isa.errors import InputError, MissingExtraError
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
@@ -248,6 +249,58 @@ def test_placement_depends_on_the_machine() -> None:
     found = _placed(hook.partition(_import(package.model), arch))
     assert found.total() == kinds.total() == 5
     assert found["dla.Conv"] == kinds["dla.Conv"] == 2
+
+
+def _constant_unit(op_type: str, shape: tuple[int, ...], perm: tuple[int, ...]) -> onnx.ModelProto:
+    """Return a product of 6 × 6 weights, transposed by ``perm``, plus a constant of ``shape``."""
+    random = np.random.default_rng(8)
+    builder = ModelBuilder()
+    conv = op_type == "Conv"
+    x = builder.dequantize(builder.input("x", (1, 6, 6, 6) if conv else (6, 6), "int8"), 0.05, 3)
+    values = random.integers(-127, 128, (6, 6, 1, 1) if conv else (6, 6)).astype(np.int8)
+    weights = builder.weights(values, 0.01)
+    if perm:
+        weights = builder.node("Transpose", weights, perm=perm)
+    found = builder.node(op_type, x, weights)
+    if shape:
+        values = random.integers(-3000, 3000, 6).astype(np.int32)
+        added = builder.weights(values, np.float32(0.05) * np.float32(0.01))
+        added = builder.node("Reshape", added, builder.constant(np.array(shape), "int64"))
+        found = builder.node("Add", found, added)
+    builder.quantize(found, 0.1, -5, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "perm", "units"),
+    [
+        ("Conv", (1, 6, 1, 1), (), 1),
+        ("Conv", (6,), (), 0),
+        ("Conv", (1, 1, 1, 6), (), 0),
+        ("MatMul", (1, 6), (1, 0), 1),
+        ("MatMul", (6, 1), (), 0),
+        ("MatMul", (), (1, 0), 1),
+        ("MatMul", (), (0, 1), 0),
+    ],
+)
+def test_constants_keep_their_axes(
+    op_type: str, shape: tuple[int, ...], perm: tuple[int, ...], units: int
+) -> None:
+    """A constant along another axis than the channels is no bias, and not every permutation swaps.
+
+    The oracle is ONNX Runtime on the model itself; TVM's float addition may round otherwise.
+    """
+    model = _constant_unit(op_type, shape, perm)
+    device = _make_device()
+    module, machine = _build(model, device)
+    assert _placed(module).total() == units
+    size = (1, 6, 6, 6) if op_type == "Conv" else (6, 6)
+    x = np.random.default_rng(9).integers(-128, 128, size).astype(np.int8)
+    with hook.use_device(device):
+        found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    [wanted] = OnnxRuntimeSession(model).run(["y"], {"x": x}).values()
+    assert np.abs(found.astype(int) - wanted).max() <= (0 if units else 1)
 
 
 def test_write_pads_changes_only_automatic_padding() -> None:
