@@ -50,7 +50,7 @@ _EMBEDDED = "data:"
 
 @dataclass(frozen=True)
 class GraphNode:
-    """Node of ONNX Runtime's graph; ``content`` is the context of an EPContext node of ours."""
+    """Node of ONNX Runtime's graph; ``content`` is the context of an EPContext node of dla."""
 
     name: str
     kind: str
@@ -171,7 +171,7 @@ def _split(names: str) -> Sequence[str]:
 class RegionMap:
     """Nodes of ONNX Runtime's graph that each region of a compiled network covers.
 
-    A tensor at the edge of a region has the model's name. Where a float model has no quantised
+    An input or output of a region has the model's name. Where a float model has no quantised
     tensor, the float tensor that is quantised or dequantised replaces it. ``edges`` has region and
     tensor by name of a region's output.
     """

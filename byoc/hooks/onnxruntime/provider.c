@@ -2,7 +2,8 @@
  *
  * The library walks ONNX Runtime's graphs and asks Python (dla.ort) where nodes run, for the shapes
  * of results, and to run a region. A request is a text: fields end with FIELD, the items of a field
- * with ITEM. Python answers with dla_reply. The library itself contains no state but that of calls.
+ * with ITEM. Python answers with dla_reply. Python also keeps all sessions and regions; the library
+ * has their numbers.
  */
 #include "ort_abi.h"
 
@@ -330,7 +331,7 @@ static void release_regions(struct OrtEp *ep, struct OrtCompute **regions, size_
         release_region((struct region *)regions[i]);
 }
 
-/* Read numbers up to one of the characters of ``ends``; return how many, and where they end. */
+/* Read at most ``most`` numbers, move ``*at`` to the character after them; return their count. */
 static size_t read_numbers(char **at, int64_t *numbers, size_t most) {
     size_t count = 0;
     while (count < most) {
