@@ -42,8 +42,6 @@ MAX_CONCATENATED = 8
 """Most operands of a concatenation that a pattern matches."""
 CODEGEN = "dla"
 """Name of the accelerator in TVM: prefix of patterns, attribute of functions, name of the hook."""
-Networks = dict[tuple[Any, ...], CompiledNetwork]
-"""Programs of a function by Arch and timing."""
 
 
 class SimulatedDevice(Executor[Any], Protocol):
@@ -251,8 +249,14 @@ def _compile(symbol: str, package: Package, device: SimulatedDevice) -> Compiled
         ) from error
 
 
-def _run(symbol: str, package: Package, networks: Networks, *tensors: Any) -> None:
-    """Run a package on the device in use: inputs, then outputs that it writes."""
+def _run(
+    symbol: str, package: Package, networks: dict[Any, CompiledNetwork], *tensors: Any
+) -> None:
+    """Run a package on the device in use.
+
+    ``tensors`` are the inputs, then the outputs that it writes. ``networks`` keeps the programs by
+    Arch and timing.
+    """
     chosen = _device.get()
     if chosen is None:
         raise InputError(f"{symbol} has no device; call the virtual machine in use_device(device)")

@@ -68,12 +68,9 @@ def get_library_path() -> str:
     library = ctypes.CDLL(str(place))
     served = _Serve(_Server(library).serve)
     library.dla_connect(served)
-    atexit.register(_disconnect, library, served)  # it also keeps the function, as ctypes does not
+    # also keeps the function alive, as ctypes does not
+    atexit.register(lambda _: library.dla_connect(None), served)
     return str(place)
-
-
-def _disconnect(library: ctypes.CDLL, served: object) -> None:
-    library.dla_connect(None)
 
 
 def _build(folder: Path, sources: Mapping[str, str]) -> Path:

@@ -44,6 +44,7 @@ from isa.reading import read_bytes
 
 NAME = "DlaExecutionProvider"
 MAXIMUM_BYTES = 1 << 31
+DIGEST_BYTES = hashlib.sha256().digest_size
 RECORD, FIELD, ITEM = "\x1e", "\x1f", "\x1d"
 _EMBEDDED = "data:"
 
@@ -99,8 +100,8 @@ _HEAD = TypeAdapter(RegionHead)
 
 def read_context(content: bytes, source: str) -> tuple[RegionHead, Program]:
     """Return head and program of an exported region; raise InputError if a byte has changed."""
-    checksum, _, stored = content.partition(b"\n")
-    if checksum != _compute_checksum(stored):
+    stored = content[DIGEST_BYTES:]
+    if content[:DIGEST_BYTES] != hashlib.sha256(stored).digest():
         raise InputError(
             f"{source}: no context of dla, truncated or corrupted; export the model again"
         )
@@ -110,10 +111,6 @@ def read_context(content: bytes, source: str) -> tuple[RegionHead, Program]:
     except ValueError as error:
         raise InputError(f"{source}: written by another dla; export the model again") from error
     return found, program_file.from_bytes(program, source)
-
-
-def _compute_checksum(stored: bytes) -> bytes:
-    return hashlib.sha256(stored).hexdigest().encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,15 +336,15 @@ class ProviderSession:
         if self._settings.get("ep.context_enable") != "1":
             return ""
         stored = _HEAD.dump_json(head) + b"\n" + program_file.to_bytes(program)
-        checksum = _compute_checksum(stored)
-        content = checksum + b"\n" + stored
+        digest = hashlib.sha256(stored).digest()
+        content = digest + stored
         if self._settings.get("ep.context_embed_mode", "0") == "1":
             return f"1;{_EMBEDDED}{base64.b64encode(content).decode()}"
         place = Path(  # else ONNX Runtime's default
             self._settings.get("ep.context_file_path") or f"{Path(self._file).with_suffix('')}_ctx"
         )
         # a name of its own, because ONNX Runtime may keep an older model of that name
-        file = place.with_name(f"{place.stem}_{checksum[:16].decode()}.bin")
+        file = place.with_name(f"{place.stem}_{digest.hex()[:16]}.bin")
         write_atomically(file, content)
         return f"0;{file.name}"
 

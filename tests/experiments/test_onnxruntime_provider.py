@@ -91,7 +91,7 @@ def test_a_damaged_context_is_one_error(digits, tmp_path):
     open_session(str(digits / "digits.onnx"), {"isa": "v4"}, export)
     (context,) = tmp_path.glob("*.bin")
     content = context.read_bytes()
-    other = hashlib.sha256(b"{}\n").hexdigest().encode() + b"\n{}\n"
+    other = hashlib.sha256(b"{}\n").digest() + b"{}\n"
     with pytest.raises(InputError, match=r"^net_0.bin: written by another dla; export the model"):
         read_context(other, "net_0.bin")
     damaged = [content[:-9], b"x" + content]
