@@ -8,6 +8,7 @@ simulator, the RTL's executable, the C driver and ``dla_device.h`` follow this d
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -88,7 +89,7 @@ COUNTED_CAUSES = {
 
 WINDOWS = ("COMMAND", "CONSTANT", "ACTIVATION", "STATE")
 _START = "first program address of the {}, in bytes"
-_HASH = "SHA-256 of the machine's Arch (canonical JSON), hexadecimal digits {} to {}"
+_HASH = "SHA-256 of the machine (JSON of its settled values), hexadecimal digits {} to {}"
 
 
 def _describe_window(name: str, offset: int, text: str) -> tuple[DeviceRegister, ...]:
@@ -102,7 +103,7 @@ def _describe_window(name: str, offset: int, text: str) -> tuple[DeviceRegister,
 _DESCRIPTIONS = (
     DeviceRegister("ID", 0x000, "r", f"{IDENTITY:#010x}, the text DLA1"),
     DeviceRegister("MAP_VERSION", 0x004, "r", f"version of this register map: {MAP_VERSION}"),
-    DeviceRegister("ISA", 0x008, "r", "number of the instruction set, 1 to 5"),
+    DeviceRegister("ISA", 0x008, "r", "number of the instruction set, 1 to 5; 0: another one"),
     *(
         DeviceRegister(
             f"ARCH_HASH{number}", 0x010 + 4 * number, "r",
@@ -160,18 +161,22 @@ DEVICE_REGISTERS = {register.name: register for register in (*_DESCRIPTIONS, *_l
 
 
 def hash_arch(arch: Arch) -> tuple[int, int, int, int]:
-    """Return the values of ARCH_HASH0 to ARCH_HASH3 of a machine.
+    """Return the values of ARCH_HASH0 to ARCH_HASH3, equal for the same machine.
 
-    ARCH_HASH0 has the first eight digits of ``arch.digest()``.
+    The hash is of the settled values, so that writing out a default does not change it.
     """
-    digest = hashlib.sha256(arch.to_json().encode()).digest()
+    values = json.dumps(arch.list_settled_values(), sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(values.encode()).digest()
     first, second, third, fourth = np.frombuffer(digest[:16], ">u4").tolist()
     return first, second, third, fourth
 
 
 def number_isa(arch: Arch) -> int:
-    """Return the value of the register ISA; an ISA with added instructions keeps its number."""
-    return int(arch.isa.split("+", 1)[0].removeprefix("v"))
+    """Return the value of the register ISA: 1 for v1 to 5 for v5, 0 for an ISA of a package.
+
+    An ISA with added instructions keeps its number.
+    """
+    return {f"v{number}": number for number in range(1, 6)}.get(arch.isa.split("+", 1)[0], 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +194,6 @@ class ProgramImage:
     constant_start: int
     activation_start: int
     activation_bytes: int
-    state_start: int = 0
-    state_bytes: int = 0
 
 
 def to_image(program: Program) -> ProgramImage:

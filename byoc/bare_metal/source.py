@@ -225,8 +225,6 @@ def _program_text(prefix: str, number: int, region: RegionCall) -> Iterator[str]
     .constant_start = {image.constant_start}u,
     .activation_bytes = {image.activation_bytes}u,
     .activation_start = {image.activation_start}u,
-    .state_bytes = {image.state_bytes}u,
-    .state_start = {image.state_start}u,
     .name = {quote(region.name)},
 }};
 """

@@ -13,11 +13,11 @@
 /* Offsets of registers in bytes */
 #define DLA_DEVICE_ID 0x000u /* r: 0x31414c44, the text DLA1 */
 #define DLA_DEVICE_MAP_VERSION 0x004u /* r: version of this register map: 1 */
-#define DLA_DEVICE_ISA 0x008u /* r: number of the instruction set, 1 to 5 */
-#define DLA_DEVICE_ARCH_HASH0 0x010u /* r: SHA-256 of the machine's Arch (canonical JSON), hexadecimal digits 1 to 8 */
-#define DLA_DEVICE_ARCH_HASH1 0x014u /* r: SHA-256 of the machine's Arch (canonical JSON), hexadecimal digits 9 to 16 */
-#define DLA_DEVICE_ARCH_HASH2 0x018u /* r: SHA-256 of the machine's Arch (canonical JSON), hexadecimal digits 17 to 24 */
-#define DLA_DEVICE_ARCH_HASH3 0x01cu /* r: SHA-256 of the machine's Arch (canonical JSON), hexadecimal digits 25 to 32 */
+#define DLA_DEVICE_ISA 0x008u /* r: number of the instruction set, 1 to 5; 0: another one */
+#define DLA_DEVICE_ARCH_HASH0 0x010u /* r: SHA-256 of the machine (JSON of its settled values), hexadecimal digits 1 to 8 */
+#define DLA_DEVICE_ARCH_HASH1 0x014u /* r: SHA-256 of the machine (JSON of its settled values), hexadecimal digits 9 to 16 */
+#define DLA_DEVICE_ARCH_HASH2 0x018u /* r: SHA-256 of the machine (JSON of its settled values), hexadecimal digits 17 to 24 */
+#define DLA_DEVICE_ARCH_HASH3 0x01cu /* r: SHA-256 of the machine (JSON of its settled values), hexadecimal digits 25 to 32 */
 #define DLA_DEVICE_PROGRAM_HASH0 0x020u /* rw: ARCH_HASH0 of the machine that the program was compiled for */
 #define DLA_DEVICE_PROGRAM_HASH1 0x024u /* rw: ARCH_HASH1 of the machine that the program was compiled for */
 #define DLA_DEVICE_PROGRAM_HASH2 0x028u /* rw: ARCH_HASH2 of the machine that the program was compiled for */

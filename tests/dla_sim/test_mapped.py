@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +13,7 @@ import pytest
 
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.workload import UNIT_NAMES
+from dla_sim.presets import load_hardware
 from isa.device import (
     COUNTED_CAUSES,
     COUNTED_UNITS,
@@ -18,6 +21,7 @@ from isa.device import (
     MAP_BYTES,
     FaultReason,
     hash_arch,
+    number_isa,
     to_image,
 )
 from isa.errors import InputError
@@ -54,9 +58,26 @@ def test_the_device_identifies_itself() -> None:
     assert system.read("ID").to_bytes(4, "little") == b"DLA1"
     assert system.read("MAP_VERSION") == 1
     assert system.read("ISA") == 2
-    words = [f"{system.read(f'ARCH_HASH{number}'):08x}" for number in range(4)]
-    assert "".join(words)[:16] == program.arch.digest()
-    assert len("".join(words)) == 32
+    words = "".join(f"{system.read(f'ARCH_HASH{number}'):08x}" for number in range(4))
+    settled = json.dumps(program.arch.list_settled_values(), sort_keys=True).replace(", ", ",")
+    assert words == hashlib.sha256(settled.replace(": ", ":").encode()).hexdigest()[:32]
+
+
+def test_a_packages_instruction_set_has_the_number_0() -> None:
+    arch = load_hardware(None, isa="v4").arch
+    for isa, number in (("v4", 4), ("v4+OP_MINE", 4), ("mine", 0), ("v4-mine", 0)):
+        assert number_isa(arch.model_copy(update={"isa": isa})) == number
+
+
+def test_the_same_machine_has_the_same_hash() -> None:
+    default = load_hardware(None, isa="v5").arch
+    assert default.words is not None
+    for key, value in default.words.keys.items():
+        chosen = default.model_copy(update={key: value})
+        assert chosen.same_machine(default)
+        assert hash_arch(chosen) == hash_arch(default), key
+        other = default.model_copy(update={key: 2 * value})
+        assert hash_arch(other) != hash_arch(default), key
 
 
 @pytest.mark.parametrize("isa", ["v4", "v5"])
