@@ -7,8 +7,9 @@ float operation. Tables and copies are found by running the node. Others are ref
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ MAX_COPIES = 64
 _BYTES = ("int8", "uint8", "bool")
 _FLOAT_OPERATIONS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 _ROUNDED = ("int8", "uint8", "int16", "uint16")
+DRAWN_RUNS = 8
+"""Runs with drawn numbers that must agree with the copies that a node becomes."""
 Run = Callable[[NDArray[Any]], NDArray[Any]]
 
 
@@ -72,7 +75,7 @@ class HostTranslator:
             found = self._trace(node) or self._translate_onnx(node, part)
             if found:
                 return found
-        raise _refusal(node, (node.remark and f"{node.remark}") or reason)
+        raise _refusal(node, node.remark or reason)
 
     def _list_inputs(self, node: Node) -> tuple[str, ...]:
         """Return the inputs of a node that are not constants."""
@@ -122,11 +125,14 @@ class HostTranslator:
 
         first = sources[0]
         in_bytes = first.dtype in _BYTES and result.dtype in _BYTES
-        if in_bytes and len(sources) == 1 and first.elements == result.elements:
-            table = _find_table(run, first)
-            if table is not None:
-                return (_look_up(first, result, table),)
-        return _copy_pieces(run, sources, result) if first.dtype == result.dtype else ()
+        try:
+            if in_bytes and len(sources) == 1 and first.elements == result.elements:
+                table = _find_table(run, first)
+                if table is not None:
+                    return (_look_up(first, result, table),)
+            return _copy_pieces(run, sources, result) if first.dtype == result.dtype else ()
+        except InputError:  # an input that the operator rejects, such as an index out of range
+            return ()
 
     def _open(self, node: Node) -> PartSession:
         opened = opener(self.model, self.graph, numerics=self.numerics)
@@ -247,22 +253,39 @@ def _look_up(source: Value, result: Value, table: NDArray[np.uint8]) -> CCall:
     return CCall("dla_look_up", arguments)
 
 
+def _draw_inputs(dtype: np.dtype[Any], count: int) -> Iterator[NDArray[Any]]:
+    """Yield inputs that find out what an operator computes.
+
+    Bytes have every value at every place, and then drawn values. Wider numbers are drawn: integers
+    from all of the type, floats of every size, and negative zeros.
+    """
+    generator = np.random.default_rng(0)
+    if dtype.itemsize == 1:
+        limit = 2 if dtype == np.bool_ else 256
+        rising = ((np.arange(count) + shift) % limit for shift in range(limit))
+        drawn = (generator.integers(0, limit, count) for _ in range(2))
+        for codes in chain(rising, drawn):
+            yield codes.astype(np.uint8).view(dtype)
+    elif dtype.kind == "f":
+        yield np.full(count, -0.0, dtype)
+        for _ in range(DRAWN_RUNS):
+            sizes = 10.0 ** generator.integers(-30, 30, count)
+            yield (generator.normal(size=count) * sizes).astype(dtype)
+    else:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        for _ in range(DRAWN_RUNS):
+            yield generator.integers(low, high, count, dtype, endpoint=True)
+
+
 def _find_table(run: Run, source: Value) -> NDArray[np.uint8] | None:
     """Return the byte that an operator makes of each byte, or None if it is not element-wise."""
-    generator = np.random.default_rng(0)
-    count = source.elements
     table = np.full(256, -1, np.int64)
-    base = np.arange(count) if source.dtype != "bool" else np.arange(count) % 2
-    runs = [base + count * number for number in range(-(-256 // max(count, 1)))]
-    for numbers in (*runs, *(generator.integers(0, 256, count) for _ in range(2))):
-        given = numbers.astype(np.uint8) & np.uint8(1 if source.dtype == "bool" else 255)
-        made = run(given.view(np.bool_ if source.dtype == "bool" else source.dtype))
-        found = made.reshape(-1).view(np.uint8)
-        known = table[given]
-        if ((known >= 0) & (known != found)).any():
-            return None
-        table[given] = found
-        if (table[given] != found).any():
+    for given in _draw_inputs(np.dtype(source.dtype), source.elements):
+        codes = given.view(np.uint8)
+        found = run(given).reshape(-1).view(np.uint8)
+        known = table[codes]
+        table[codes] = found
+        if ((known >= 0) & (known != found)).any() or (table[codes] != found).any():
             return None
     return table.clip(0).astype(np.uint8)
 
@@ -285,6 +308,11 @@ def _copy_pieces(run: Run, sources: Sequence[Value], result: Value) -> tuple[CCa
     different = np.unique(fills[constant].view(f"u{dtype.itemsize}"))
     if (second[~constant] != again[moved]).any() or different.size > 1:
         return ()
+    wanted = fills.copy()
+    for given in _draw_inputs(dtype, count):
+        wanted[~constant] = given[moved]
+        if run(given).tobytes() != wanted.tobytes():
+            return ()
     calls = []
     if different.size:
         target = BufferArgument(result.name, written=True)

@@ -15,6 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.bare_metal.bundle import FIXED
 from byoc.bare_metal.calls import C_TYPES
+from byoc.bare_metal.host_parts import _copy_pieces, _find_table
+from byoc.graph import Value
 from byoc.operators.packing import boundary_layouts, from_atoms, to_atoms
 from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.cli.main import main
@@ -195,5 +197,84 @@ def test_parts_between_regions_give_the_runtimes_bits(tmp_path: Path) -> None:
     source = (tmp_path / "made" / "network_parts.c").read_text()
     for function in ("dla_gather", "dla_look_up", "dla_copy", "dla_fill"):
         assert f"{function}(arena" in source
+    found = Served().run_library(build_bundle(tmp_path / "made"))
+    assert found.status == 0, found.text
+
+
+def save_tail(path: Path, *tail: onnx.NodeProto, **constants: NDArray[Any]) -> None:
+    """Save a quantised product with integers ``p`` and floats ``a``, and nodes after it."""
+    scales = ["scale", "zero"]
+    head = [
+        helper.make_node("QuantizeLinear", ["x", *scales], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", *scales], ["d"]),
+        helper.make_node("DequantizeLinear", ["weights", *scales], ["w"]),
+        helper.make_node("MatMul", ["d", "w"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", *scales], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", *scales], ["a"]),
+    ]
+    weights = np.random.default_rng(1).integers(-127, 128, (8, 8)).astype(np.int8)
+    constants |= {"scale": np.float32(0.03), "zero": np.int8(0), "weights": weights}
+    graph = helper.make_graph(
+        [*head, *tail],
+        "tail",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+@pytest.mark.parametrize("op_type", ["Floor", "Round", "Clip"])
+def test_a_float_function_that_keeps_small_integers_is_no_copy(
+    op_type: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = ["low", "high"] if op_type == "Clip" else []
+    node = helper.make_node(op_type, ["a", *ends], ["y"], name="after")
+    limits = {name: np.float32(end) for name, end in zip(ends, (-9, 9), strict=False)}
+    save_tail(tmp_path / "tail.onnx", node, **limits)
+    words = ["export", "--bare-metal", str(tmp_path / "tail.onnx"), "-o", str(tmp_path / "made")]
+    assert main(words) == 2
+    assert f"node 'after' ({op_type}) runs on the CPU" in capsys.readouterr().err
+
+
+def test_a_function_that_differs_by_place_is_neither_table_nor_copy() -> None:
+    limits = np.array([-128, -100], np.int8)
+    source = Value("x", (2,), "int8")
+
+    def run(given: NDArray[Any]) -> NDArray[Any]:
+        return np.maximum(given, limits)
+
+    assert _find_table(run, source) is None
+    assert _copy_pieces(run, [source], source) == ()
+    found = _find_table(lambda given: np.maximum(given, limits[1]), source)
+    assert found is not None
+    np.testing.assert_array_equal(found[128:].view(np.int8), [-100] * 28 + list(range(-100, 0)))
+
+
+def test_a_row_look_up_of_the_indices_type_is_a_gather(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["order", "index"], ["row"], name="row"),
+        helper.make_node("Gather", ["rows", "row"], ["v"], name="v"),
+        helper.make_node("MatMul", ["v", "w"], ["y"], name="y"),
+    ]
+    rng = np.random.default_rng(1)
+    constants = {
+        "order": np.array([2, 0, 1]), "rows": rng.normal(size=(3, 8)).astype(np.float32),
+        "w": rng.normal(size=(8, 8)).astype(np.float32),
+    }  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "rows",
+        [helper.make_tensor_value_info("index", TensorProto.INT64, [1, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5, 8])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.save(model, tmp_path / "rows.onnx")
+    np.save(tmp_path / "index.npy", np.array([[0, 2, -1, 1, 1]]))
+    words = ["export", "--bare-metal", str(tmp_path / "rows.onnx"), "-o", str(tmp_path / "made")]
+    assert main([*words, "--input", str(tmp_path / "index.npy"), "--quiet"]) == 0
     found = Served().run_library(build_bundle(tmp_path / "made"))
     assert found.status == 0, found.text
