@@ -21,6 +21,8 @@ from isa.program import Program, Tensor
 
 ALIGNMENT = 64
 """Alignment of buffers and of the arena in bytes: a cache line, and the device's window."""
+MAX_DIMENSIONS = 8
+"""Dimensions of ``shape`` in ``struct dla_tensor``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +96,7 @@ def plan_network(network: CompiledNetwork) -> NetworkPlan:
     outputs = [_plan_port(port, graph.values, sizes) for port in interface.outputs]
     calls += [call for port in interface.outputs for call in _restore_output(port, graph.values)]
     ports = {port.name: port.buffer for port in (*inputs, *outputs)}
-    for state in graph.state:
-        size = count_bytes(graph.values[state.input])
-        calls.append(copy_call(ports[state.input], ports[state.output], ((size, 1, 1),), 1))
+    calls += _pass_state(network, ports, sizes)
     for name in (buffer.name for call in calls for buffer in _list_buffers(call)):
         if name not in sizes:
             sizes[name] = count_bytes(graph.values[name])
@@ -108,6 +108,33 @@ def plan_network(network: CompiledNetwork) -> NetworkPlan:
     return NetworkPlan(tuple(calls), tuple(inputs), tuple(outputs), pairs, offsets, total)
 
 
+def _pass_state(
+    network: CompiledNetwork, ports: Mapping[str, str], sizes: dict[str, int]
+) -> Iterator[CCall]:
+    """Yield the calls that copy outputs of a run to the state inputs of the next run.
+
+    ``ports`` are the buffers by port. A state that takes the value of another one reads a copy.
+    """
+    integers = {port.name for port in network.interface.ports if port.integer}
+    state = network.graph.state
+    held = {ports[one.input] for one in state}
+    sources = {}
+    for one in state:
+        if integers & {one.input, one.output}:
+            raise InputError(
+                f"state '{one.name}' has integers of two scales with --integer-io; export the "
+                "network without it"
+            )
+        source = sources[one.input] = ports[one.output]
+        if source in held:
+            sources[one.input] = f"next {one.name}"
+            size = sizes[sources[one.input]] = sizes[source]
+            yield copy_call(sources[one.input], source, ((size, 1, 1),), 1)
+    for one in state:
+        target = ports[one.input]
+        yield copy_call(target, sources[one.input], ((sizes[target], 1, 1),), 1)
+
+
 def _plan_port(
     port: NetworkPort, values: Mapping[str, Value], sizes: dict[str, int]
 ) -> PlannedPort:
@@ -115,6 +142,11 @@ def _plan_port(
     value = values[port.tensors[0]]
     if value.constant is not None:
         raise InputError(f"output '{port.name}' is a constant; leave it out of a bare-metal bundle")
+    if len(port.value.shape) > MAX_DIMENSIONS:
+        raise InputError(
+            f"tensor '{port.name}' has {len(port.value.shape)} dimensions, a bare-metal bundle "
+            f"supports {MAX_DIMENSIONS}; reshape it"
+        )
     buffer = value.name if _is_direct(port, values) else f"port {port.name}"
     sizes[buffer] = count_bytes(port.value)
     return PlannedPort(port.name, port.value, buffer)

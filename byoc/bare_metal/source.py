@@ -120,8 +120,11 @@ class _CWriter:
 
 
 def identifier_of(name: str) -> str:
-    """Return the part of a C identifier for a network's name."""
-    return re.sub(r"\W", "_", name, flags=re.ASCII)
+    """Return the part of a C identifier for a network's name.
+
+    It has small letters only, so that macros and file names of two networks differ.
+    """
+    return re.sub(r"\W", "_", name, flags=re.ASCII).lower()
 
 
 def network_header(identifier: str, name: str, plan: NetworkPlan) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from experiments.cli.main import main
 from tests.byoc.bare_metal.images import MACHINES, build_bundle, build_image
@@ -58,6 +61,33 @@ def test_arena_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     words = ["export", "--bare-metal", "digits-cnn", "--arena", "100", "-o", str(tmp_path)]
     assert main(words) == 2
     assert "the arena needs 320 bytes, more than the 100 of --arena" in capsys.readouterr().err
+
+
+def test_names_that_differ_in_case_are_one_network(tmp_path: Path) -> None:
+    for name in ("Digits-CNN", "digits_cnn"):
+        export(tmp_path, "digits-cnn", "--no-samples", "--name", name)
+    assert len(list(tmp_path.glob("network_*.c"))) == 1
+    assert Served().run_library(build_bundle(tmp_path)).status == 0
+
+
+def test_nine_dimensions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["y"]),
+    ]
+    weights = np.random.default_rng(1).normal(size=(8, 8)).astype(np.float32)
+    graph = helper.make_graph(
+        nodes,
+        "nine",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1] * 8 + [8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])],
+        [numpy_helper.from_array(np.array([1, 8]), "shape"), numpy_helper.from_array(weights, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "nine.onnx")
+    words = ["export", "--bare-metal", str(tmp_path / "nine.onnx"), "-o", str(tmp_path / "made")]
+    assert main(words) == 2
+    assert "tensor 'x' has 9 dimensions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("machine", MACHINES)
