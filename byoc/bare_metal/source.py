@@ -55,7 +55,7 @@ class _CWriter:
         arguments = ", ".join(self._spell(one) for one in call.arguments)
         text = f"{call.function}({arguments})"
         self.statements.append(
-            f"{indent}if ({text} != 0) {{\n{indent}    return DLA_BAD_INDEX;\n{indent}}}"
+            f"{indent}if ({text} != 0) {{\n{indent}    return DLA_ERROR_INDEX;\n{indent}}}"
             if call.checked
             else f"{indent}{text};"
         )

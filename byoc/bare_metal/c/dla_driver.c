@@ -123,6 +123,7 @@ const char *dla_status_text(enum dla_status status) {
         case DLA_ERROR_BUSY: return "the device is busy";
         case DLA_ERROR_STOPPED: return "the run was stopped before its end";
         case DLA_ERROR_PROGRAM: return "the program, its activations or its state is NULL";
+        case DLA_ERROR_INDEX: return "an index of a look-up is out of range";
         case DLA_ERROR_FAULT + DLA_FAULT_HASH: return "fault: the program is for another machine; compile it again";
         case DLA_ERROR_FAULT + DLA_FAULT_ALIGNMENT: return "fault: a buffer is not aligned to 64 bytes";
         case DLA_ERROR_FAULT + DLA_FAULT_MEMORY: return "fault: a buffer is outside the device's memory";

@@ -18,6 +18,7 @@ enum dla_status {
     DLA_ERROR_BUSY,     /* the device runs a program that another caller started */
     DLA_ERROR_STOPPED,  /* the port's wait stopped the run; the device was reset */
     DLA_ERROR_PROGRAM,  /* a pointer that the program needs is NULL */
+    DLA_ERROR_INDEX,    /* an index of a look-up on the processor is out of range */
     DLA_ERROR_FAULT = 32 /* DLA_ERROR_FAULT + n: fault with the reason n of dla_device.h */
 };
 

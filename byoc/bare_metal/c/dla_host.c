@@ -4,10 +4,6 @@
 #error "compile dla_host.c without -ffast-math: it must round as IEEE 754 says"
 #endif
 
-static int32_t saturate(int32_t value, int32_t low, int32_t high) {
-    return value < low ? low : value > high ? high : value;
-}
-
 /* Round to the nearest integer, ties to even; |value| < 2^22. */
 static int32_t round_half_even(float value) {
     volatile float moved = value + 12582912.0f; /* 1.5 * 2^23: the sum has no fraction bits */
@@ -27,7 +23,7 @@ void dla_quantize(void *to, enum dla_type type, const float *from, uint32_t coun
         int32_t found;
         value = value > least ? value : least; /* not a number becomes the least value */
         value = value < most ? value : most;
-        found = saturate(round_half_even(value) + zero_point, low, high);
+        found = round_half_even(value) + zero_point;
         if (wide) {
             ((uint16_t *)to)[n] = (uint16_t)found;
         } else {
@@ -128,23 +124,6 @@ void dla_look_up(uint8_t *to, const uint8_t *from, uint32_t count, const uint8_t
 void dla_widen_index(int64_t *to, const int8_t *from, uint32_t count, int64_t offset) {
     for (uint32_t n = 0; n < count; n++) {
         to[n] = from[n] + offset;
-    }
-}
-
-void dla_convert(void *to, enum dla_type to_type, const void *from, enum dla_type from_type,
-                 uint32_t count) {
-    for (uint32_t n = 0; n < count; n++) {
-        const int64_t value = load(from, from_type, n);
-        switch (to_type) {
-        case DLA_INT8:
-        case DLA_UINT8: ((uint8_t *)to)[n] = (uint8_t)value; break;
-        case DLA_BOOL: ((uint8_t *)to)[n] = value != 0; break;
-        case DLA_INT16:
-        case DLA_UINT16: ((uint16_t *)to)[n] = (uint16_t)value; break;
-        case DLA_INT32: ((uint32_t *)to)[n] = (uint32_t)value; break;
-        case DLA_INT64: ((int64_t *)to)[n] = value; break;
-        default: ((float *)to)[n] = (float)value;
-        }
     }
 }
 

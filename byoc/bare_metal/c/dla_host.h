@@ -9,8 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+#include <string.h>
+extern "C" {
+#else
 /* The only library function; a freestanding compiler has no string.h. */
 void *memcpy(void *to, const void *from, size_t count);
+#endif
 
 enum dla_type { DLA_INT8, DLA_UINT8, DLA_BOOL, DLA_INT16, DLA_UINT16, DLA_INT32, DLA_INT64, DLA_FLOAT32 };
 
@@ -46,9 +51,6 @@ void dla_fill(uint8_t *to, const uint8_t *item, uint32_t count, uint32_t item_by
 void dla_look_up(uint8_t *to, const uint8_t *from, uint32_t count, const uint8_t *table);
 /* Add `offset` to int8 indices of the device. */
 void dla_widen_index(int64_t *to, const int8_t *from, uint32_t count, int64_t offset);
-/* Convert integers to another integer type (wrapping) or to float (rounding to nearest even). */
-void dla_convert(void *to, enum dla_type to_type, const void *from, enum dla_type from_type,
-                 uint32_t count);
 /* Gather rows of `row_bytes` bytes; negative indices count from the end.
  * Return 0, or -1 without writing further rows if an index is out of range. */
 int dla_gather(uint8_t *to, const uint8_t *rows, const void *indices, enum dla_type index_type,
@@ -59,5 +61,9 @@ void dla_combine(float *to, const float *first, const float *second, char operat
                  const struct dla_dimension *dimensions, uint32_t rank);
 /* Return 1 if any byte is not zero. */
 int dla_any(const uint8_t *bytes, uint32_t count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

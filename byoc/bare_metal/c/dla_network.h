@@ -5,6 +5,10 @@
 #include "dla_driver.h"
 #include "dla_host.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Linker sections; define them to another attribute, or to nothing, before including this file. */
 #ifndef DLA_CONSTANTS
 #define DLA_CONSTANTS __attribute__((section(".dla_constants"), aligned(64)))
@@ -16,9 +20,6 @@
 #define DLA_ARENA __attribute__((section(".bss.dla_arena"), aligned(64)))
 #endif
 #define DLA_ARENA_ALIGNMENT 64
-
-/* Status of a look-up whose index is out of range, beside those of the driver. */
-#define DLA_BAD_INDEX ((enum dla_status)100)
 
 /* Input or output: a dense tensor at byte `offset` of the arena, last dimension innermost. */
 struct dla_tensor {
@@ -64,5 +65,9 @@ extern uint8_t dla_arena[];
 extern const uint32_t dla_arena_bytes;
 /* Counters of the regions of any of them. */
 extern struct dla_counters dla_region_counters[];
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -166,7 +166,7 @@ static void check_errors(const struct dla_port *port) {
         CHECK(counters.fault_word == 7 && counters.fault_address == 9);
         printf("%s\n", dla_status_text(status));
     }
-    for (reason = 0; reason <= DLA_ERROR_PROGRAM; ++reason) printf("%s\n", dla_status_text((enum dla_status)reason));
+    for (reason = 0; reason <= DLA_ERROR_INDEX; ++reason) printf("%s\n", dla_status_text((enum dla_status)reason));
     printf("%s\n", dla_status_text((enum dla_status)63));
 }
 

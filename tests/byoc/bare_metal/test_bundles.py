@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from experiments.cli.main import main
-from tests.byoc.bare_metal.images import MACHINES, build_bundle, build_image
+from tests.byoc.bare_metal.images import MACHINES, build_bundle, build_image, run_command
 from tests.byoc.bare_metal.served import Served
 from tests.byoc.bare_metal.whole_networks import run_network
 
@@ -61,6 +61,23 @@ def test_arena_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     words = ["export", "--bare-metal", "digits-cnn", "--arena", "100", "-o", str(tmp_path)]
     assert main(words) == 2
     assert "the arena needs 320 bytes, more than the 100 of --arena" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("compiler", ["gcc -std=c99", "g++ -std=c++11"])
+def test_firmware_includes_all_headers(compiler: str, tmp_path: Path) -> None:
+    export(tmp_path / "made", "digits-cnn")
+    headers = sorted(path.name for path in (tmp_path / "made").glob("*.h"))
+    assert {"dla_driver.h", "dla_network.h", "network_digits_cnn.h"} < set(headers)
+    source = tmp_path / ("firmware.cpp" if "g++" in compiler else "firmware.c")
+    lines = [f'#include "{name}"' for name in headers]
+    call = "dla_quantize(dla_arena, DLA_INT8, 0, 0, 1.0f, 0)"
+    lines += ["#include <string.h>", f"int main(void) {{ {call}; return 0; }}"]
+    source.write_text("\n".join([*lines, ""]))
+    run_command(["make", "-s", "-C", tmp_path / "made", "CC=gcc"])
+    library = tmp_path / "made" / "libdla_networks.a"
+    options = ["-Wall", "-Wextra", "-Werror", "-I", tmp_path / "made", source, library]
+    run_command([*compiler.split(), *options, "-o", tmp_path / "firmware"])
+    run_command([tmp_path / "firmware"])
 
 
 def test_names_that_differ_in_case_are_one_network(tmp_path: Path) -> None:

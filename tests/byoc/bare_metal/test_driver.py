@@ -25,7 +25,7 @@ def test_the_driver_makes_the_accesses_that_the_page_describes(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[-1] == "unknown status"
-    assert len(set(lines)) == len(lines) == (len(FaultReason) - 1) + 6 + 1
+    assert len(set(lines)) == len(lines) == (len(FaultReason) - 1) + 7 + 1
 
 
 @pytest.mark.parametrize("target", ["thumb-freestanding-eabi", "riscv32-freestanding"])

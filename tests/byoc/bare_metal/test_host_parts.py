@@ -225,6 +225,21 @@ def save_tail(path: Path, *tail: onnx.NodeProto, **constants: NDArray[Any]) -> N
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
+def test_an_index_out_of_range_has_a_status_in_words(tmp_path: Path) -> None:
+    save_model(tmp_path / "parts.onnx")
+    np.save(tmp_path / "index.npy", np.array([[0, 9, -1, 3, 3]]))
+    words = ["export", "--bare-metal", str(tmp_path / "parts.onnx"), "-o", str(tmp_path / "made")]
+    assert main([*words, "--input", str(tmp_path / "index.npy"), "--quiet"]) == 0
+    source = tmp_path / "made" / "network_parts.c"
+    text = source.read_text()
+    index = "".join(f"\\{byte:03o}" for byte in np.array([0, 9, -1], "<i8").tobytes())
+    assert text.count(index) == 1
+    source.write_text(text.replace(index, index.replace("\\011", "\\012")))
+    found = Served().run_library(build_bundle(tmp_path / "made"))
+    assert found.status == 1
+    assert found.text == "parts, sample 0: an index of a look-up is out of range\n"
+
+
 @pytest.mark.parametrize("op_type", ["Floor", "Round", "Clip"])
 def test_a_float_function_that_keeps_small_integers_is_no_copy(
     op_type: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
