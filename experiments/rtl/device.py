@@ -27,18 +27,27 @@ def make_hardware(device: Device) -> Execute:
     """Return the function that runs programs on the RTL's executable of a device's machine.
 
     The executable is built, or taken from the cache, when the first program runs. Cycles and bits
-    are the hardware's. The hardware reports no word of an overflow; the simulator names it. Raises
-    InputError if the extra ``rtl`` is not installed.
-    """
+    are the hardware's. The hardware reports no word of an overflow; the simulator names it.
 
+    Raises:
+        InputError: no hardware models the machine, or the extra ``rtl`` or a tool is missing.
+    """
     require_amaranth()
-    from experiments.rtl.hardware import run_each
+    from dla_sim.rtl.parameters import strap_values
+    from dla_sim.rtl.simulator.executable import find_tools
+    from experiments.rtl.hardware import build_for, run_each
+
+    build_for(device.arch, device.timing)
+    strap_values(device.arch, device.timing)
+    find_tools()
 
     def execute(program: Program, inputs: Mapping[str, NDArray[Any]]) -> MappedRun:
         (outcome,) = run_each([Case(program.name, program, inputs, device.timing)])
         if outcome.ended != "interrupt":
             device.run(program, inputs)
-            raise InputError(f"the hardware ended with '{outcome.ended}', the simulator completed")
+            raise RuntimeError(
+                f"the hardware ended with '{outcome.ended}', the simulator completed"
+            )
         return MappedRun(outcome.outputs, outcome.cycles, outcome.units)
 
     return execute
@@ -49,8 +58,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.rtl.device", description=__doc__)
     parser.add_argument("socket", type=Path, help="path of the socket to create")
     parser.add_argument("--preset", default=DEFAULT_PRESET, help="machine, as in dla run")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--engine", choices=("simulator", "rtl"), default="simulator")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key of the machine",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("simulator", "rtl"),
+        default="simulator",
+        help="what executes the programs",
+    )
     parser.add_argument("--memory", default="256M", help="size of the memory, from address 0")
     given = parser.parse_args(words)
     try:

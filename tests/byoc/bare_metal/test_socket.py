@@ -111,6 +111,7 @@ def test_bad_options_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     for words, message in (
         (["x", "--preset", "none"], "preset 'none'"),
         (["x", "--memory", "much"], "--memory much: not a size"),
+        (["x", "--engine", "rtl", "--set", "isa=v5"], "isa v5: dla writes hardware only for"),
         ([str(tmp_path / "taken")], "Address already in use; choose another path"),
     ):
         assert main(words) == 2
