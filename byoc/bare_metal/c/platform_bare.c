@@ -1,8 +1,8 @@
 /* Platform without an operating system: start code, memory-mapped device, result in memory.
  *
  * An example for RISC-V and Cortex-M. Your firmware has start code and a linker script of its own.
- * DLA_BASE is the bus address of the device's registers. DLA_INTERRUPT waits for the interrupt
- * instead of polling.
+ * DLA_BASE is the bus address of the device's registers. With DLA_INTERRUPT, the number of the
+ * device's interrupt in the NVIC or in the register mie, the processor sleeps instead of polling.
  */
 #include "platform.h"
 
@@ -15,7 +15,32 @@ volatile int dla_main_result = -1;
 /* Address at which an emulator stops. */
 void dla_stop(void);
 
+#ifdef DLA_INTERRUPT
+/* The interrupt is enabled and masked: it ends WFI and needs no handler. */
+static int wait_for_interrupt(void *context) {
+    (void)context;
+#if defined(__riscv)
+    __asm__ volatile("csrci mstatus, 8\n"
+                     "csrs mie, %0\n"
+                     "wfi" ::"r"(1u << DLA_INTERRUPT)
+                     : "memory");
+#elif defined(__arm__)
+    volatile uint32_t *const enable = (volatile uint32_t *)0xE000E100u + DLA_INTERRUPT / 32;
+    volatile uint32_t *const clear = (volatile uint32_t *)0xE000E280u + DLA_INTERRUPT / 32;
+    __asm__ volatile("cpsid i" ::: "memory");
+    *enable = 1u << DLA_INTERRUPT % 32;
+    __asm__ volatile("dsb\n"
+                     "wfi" ::
+                         : "memory");
+    *clear = 1u << DLA_INTERRUPT % 32;
+#endif
+    return 0;
+}
+
+static const struct dla_port device_port = {.base = DLA_BASE, .wait = wait_for_interrupt};
+#else
 static const struct dla_port device_port = {.base = DLA_BASE};
+#endif
 
 const struct dla_port *platform_port(void) {
     return &device_port;

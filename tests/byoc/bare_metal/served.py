@@ -33,10 +33,11 @@ class Port(ctypes.Structure):
 
 @dataclass
 class MainRun:
-    """Result of a bundle's ``main``: return value and printed text."""
+    """Result of a bundle's ``main``: return value, printed text, and interrupts waited for."""
 
     status: int
     text: str
+    waits: int = 0
 
 
 @dataclass
@@ -46,9 +47,9 @@ class Served:
     machine: dict[str, Any] = field(default_factory=dict)
     corrupt: dict[int, int] = field(default_factory=dict)
 
-    def open(self, bus: DeviceBus) -> MappedDevice:
+    def open(self, bus: DeviceBus, *, deferred: bool = False) -> MappedDevice:
         hardware = load_hardware(None, **self.machine)
-        return MappedDevice(Device(hardware.arch, hardware.timing), bus)
+        return MappedDevice(Device(hardware.arch, hardware.timing), bus, deferred=deferred)
 
     def write(self, device: MappedDevice, offset: int, value: int) -> None:
         device.write32(offset, value ^ self.corrupt.get(offset, 0))
@@ -77,8 +78,11 @@ class Served:
         status = code.run_main(ctypes.byref(port))
         return MainRun(status, code.get_printed().decode())
 
-    def run_image(self, machine: str, image: Path) -> MainRun:
-        """Run a bundle's image on an emulated microcontroller until it stops."""
+    def run_image(self, machine: str, image: Path, *, interrupts: bool = False) -> MainRun:
+        """Run a bundle's image on an emulated microcontroller until it stops.
+
+        With ``interrupts`` a run of the device is busy until the processor waits for an interrupt.
+        """
         segments, symbols = read_elf(image)
         emulator = open_emulator(machine)
         ranges = []
@@ -94,7 +98,7 @@ class Served:
         bus = DeviceBus(
             lambda at, count: bytes(emulator.mem_read(at, count)), emulator.mem_write, memories
         )
-        device = self.open(bus)
+        device = self.open(bus, deferred=interrupts)
         printed: list[str] = []
 
         def read(_: object, offset: int, size: int, data: object) -> int:
@@ -107,11 +111,13 @@ class Served:
                 self.write(device, offset, value)
 
         emulator.mmio_map(REGISTERS, 0x2000, read, None, write, None)
+        waits = end_waits(machine, emulator, device, segments) if interrupts else []
         set_stack(machine, emulator, stack)
         thumb = int(machine == "cortex-m4")
         emulator.emu_start(symbols["dla_start"] | thumb, symbols["dla_stop"] & ~thumb)
         result = emulator.mem_read(symbols["dla_main_result"], 4)
-        return MainRun(int.from_bytes(result, "little", signed=True), "".join(printed))
+        status = int.from_bytes(result, "little", signed=True)
+        return MainRun(status, "".join(printed), len(waits))
 
 
 PRINT_OFFSET = 0x1000
@@ -128,6 +134,36 @@ def open_emulator(machine: str) -> Any:
     emulator = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
     emulator.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M4)
     return emulator
+
+
+def end_waits(
+    machine: str, emulator: Any, device: MappedDevice, segments: list[tuple[int, bytes, int]]
+) -> list[int]:
+    """Let the device finish its run at the first WFI of an image; return a list that grows then.
+
+    Without an interrupt the processor would sleep for ever: that fails.
+    """
+    import unicorn
+    from unicorn import arm_const, riscv_const
+
+    word, step, counter = {
+        "cortex-m4": (b"\x30\xbf", 2 | 1, arm_const.UC_ARM_REG_PC),
+        "riscv32": (b"\x73\x00\x50\x10", 4, riscv_const.UC_RISCV_REG_PC),
+    }[machine]
+    begin, code, _ = segments[0]
+    places = range(0, len(code), len(word))
+    place = begin + next(at for at in places if code[at : at + len(word)] == word)
+    emulator.mem_map(0xE000E000, 0x1000)  # the NVIC of a Cortex-M
+    waits: list[int] = []
+
+    def wake(_: object, address: int, size: int, data: object) -> None:
+        device.finish()
+        assert device.interrupt
+        waits.append(address)
+        emulator.reg_write(counter, address + step)
+
+    emulator.hook_add(unicorn.UC_HOOK_CODE, wake, None, place, place)
+    return waits
 
 
 def set_stack(machine: str, emulator: Any, stack: int) -> None:

@@ -113,3 +113,12 @@ def test_a_microcontroller_gives_the_simulators_bits(tmp_path: Path, machine: st
     found = Served().run_image(machine, build_image(machine, tmp_path, "-DDLA_PRINT=0x40001000u"))
     assert found.text == "digits-cnn, sample 0: equal, cycles 1930\n"
     assert found.status == 0
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_microcontroller_sleeps_until_the_interrupt(tmp_path: Path, machine: str) -> None:
+    export(tmp_path, "digits-cnn")
+    flags = ("-DDLA_PRINT=0x40001000u", "-DDLA_INTERRUPT=11")
+    found = Served().run_image(machine, build_image(machine, tmp_path, *flags), interrupts=True)
+    assert found.text == "digits-cnn, sample 0: equal, cycles 1930\n"
+    assert (found.status, found.waits) == (0, 1)
