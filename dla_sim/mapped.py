@@ -65,7 +65,7 @@ class DeviceBus:
 
 def make_bus(data: bytearray | memoryview, base: int = 0) -> DeviceBus:
     """Return a bus whose only memory is ``data``, from bus address ``base``."""
-    view = memoryview(data)
+    view = memoryview(data).cast("B")
 
     def read(address: int, count: int) -> bytes:
         return bytes(view[address - base : address - base + count])

@@ -14,13 +14,13 @@ from byoc.emission.region import Region
 from byoc.graph import StatePair, Value
 from byoc.layout.region import get_boundary_layout
 from byoc.operators import domain
+from byoc.operators.layer import align
 from byoc.package.interface import NetworkPort
-from isa.device import ProgramImage, to_image
+from byoc.scheduling.memplan import Request, peak_bytes, plan
+from isa.device import WINDOW_ALIGNMENT, ProgramImage, to_image
 from isa.errors import InputError
 from isa.program import Program, Tensor
 
-ALIGNMENT = 64
-"""Alignment of buffers and of the arena in bytes: a cache line, and the device's window."""
 MAX_DIMENSIONS = 8
 """Dimensions of ``shape`` in ``struct dla_tensor``."""
 
@@ -276,35 +276,20 @@ def _place_buffers(
     """Return the offsets of buffers in the arena, and its size.
 
     Buffers that are in use at the same time do not overlap. ``first`` are in use from the start,
-    ``last`` until the end. Large buffers are placed first, each at the lowest free offset.
+    ``last`` until the end.
     """
-    listed = list(calls)
-    begin: dict[str, int] = {}
-    end: dict[str, int] = {}
-    for number, call in enumerate(listed):
+    steps: dict[str, list[int]] = {name: [0] for name in first}
+    end = 1
+    for call in calls:
         for buffer in _list_buffers(call):
-            begin.setdefault(buffer.name, number)
-            end[buffer.name] = number
-    for name in first:
-        begin[name] = -1
-        end.setdefault(name, -1)
+            steps.setdefault(buffer.name, []).append(end)
+        end += 1
     for name in last:
-        begin.setdefault(name, -1)
-        end[name] = len(listed)
-    offsets: dict[str, int] = {}
-    total = 0
-    for name in sorted(begin, key=lambda one: (-sizes[one], one)):
-        size = -(-max(sizes[name], 1) // ALIGNMENT) * ALIGNMENT
-        busy = sorted(
-            (place, place + -(-max(sizes[other], 1) // ALIGNMENT) * ALIGNMENT)
-            for other, place in offsets.items()
-            if begin[other] <= end[name] and begin[name] <= end[other]
-        )
-        at = 0
-        for low, high in busy:
-            if at + size <= low:
-                break
-            at = max(at, high)
-        offsets[name] = at
-        total = max(total, at + size)
-    return offsets, total
+        steps.setdefault(name, [0]).append(end)
+    requests = [
+        Request(name, align(max(sizes[name], 1), WINDOW_ALIGNMENT), used[0], used[-1])
+        for name, used in steps.items()
+    ]
+    places = plan(requests, sum(one.nbytes for one in requests), WINDOW_ALIGNMENT)
+    assert places is not None  # each buffer has room of its own
+    return dict(zip(steps, places, strict=True)), peak_bytes(requests, places)

@@ -13,6 +13,7 @@ import pytest
 
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.workload import UNIT_NAMES
+from dla_sim.mapped import make_bus
 from dla_sim.presets import load_hardware
 from isa.device import (
     COUNTED_CAUSES,
@@ -147,6 +148,12 @@ def test_reset_aborts_a_run_and_clears_the_registers() -> None:
     system.device.finish()
     assert {name: system.read(name) for name in DEVICE_REGISTERS} == before
     assert system.memory == memory
+
+
+def test_a_bus_on_an_array_counts_bytes() -> None:
+    bus = make_bus(memoryview(np.zeros(32, np.int16)), 64)
+    bus.write(65, b"abc")
+    assert (bus.read(64, 5), bus.ranges) == (b"\0abc\0", ((64, 128),))
 
 
 def test_other_offsets_read_as_zero_and_ignore_writes() -> None:

@@ -19,7 +19,6 @@ extern "C" {
 #ifndef DLA_ARENA
 #define DLA_ARENA __attribute__((section(".bss.dla_arena"), aligned(64)))
 #endif
-#define DLA_ARENA_ALIGNMENT 64
 
 /* Input or output: a dense tensor at byte `offset` of the arena, last dimension innermost. */
 struct dla_tensor {
@@ -52,7 +51,7 @@ struct dla_network {
     const struct dla_sample *samples;
     /* Write the initial state into the arena; a network without state does nothing. */
     void (*reset)(void *arena);
-    /* Run one inference. `arena` has arena_bytes bytes, aligned to DLA_ARENA_ALIGNMENT.
+    /* Run one inference. `arena` has arena_bytes bytes, aligned to DLA_DEVICE_ALIGNMENT.
      * `counters` is NULL or has an entry for each region. */
     enum dla_status (*run)(const struct dla_port *port, void *arena, struct dla_counters *counters);
 };
