@@ -269,7 +269,7 @@ def _reset_text(prefix: str, plan: NetworkPlan) -> Iterator[str]:
 def _samples_text(
     prefix: str, plan: NetworkPlan, samples: Sequence[NetworkSample]
 ) -> Iterator[str]:
-    """Yield the recorded samples, which a build with DLA_NO_SAMPLES leaves out."""
+    """Yield the recorded samples, if there are any."""
     if not samples:
         return
     rows = []
