@@ -28,7 +28,15 @@ from byoc.bare_metal.calls import (
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Graph, Node, Value
 from byoc.host.sessions import Numerics, PartSession, opener
-from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.onnx_view import (
+    ADD,
+    DEQUANTIZE,
+    DIVIDE,
+    GATHER,
+    MULTIPLY,
+    QUANTIZE,
+    SUBTRACT,
+)
 from byoc.operators.pieces import NOTHING, find_pieces
 from byoc.package.package import Model
 from byoc.partitioning.partition import HostPart
@@ -37,7 +45,7 @@ from isa.errors import InputError
 MAX_COPIES = 64
 """Most strided copies that one node may become."""
 _BYTES = ("int8", "uint8", "bool")
-_FLOAT_OPERATIONS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
+_FLOAT_OPERATIONS = {ADD: "+", SUBTRACT: "-", MULTIPLY: "*", DIVIDE: "/"}
 _ROUNDED = ("int8", "uint8", "int16", "uint16")
 DRAWN_RUNS = 8
 """Runs with drawn numbers that must agree with the copies that a node becomes."""
@@ -148,7 +156,7 @@ class HostTranslator:
         operator = cut.node[0]
         constants = {one.name: numpy_helper.to_array(one) for one in cut.initializer}
         result = self.graph.values[node.outputs[0]]
-        if operator.op_type == "Gather":
+        if operator.op_type == GATHER:
             axis = {one.name: helper.get_attribute_value(one) for one in operator.attribute}
             return self._gather(operator.input, constants, result, int(axis.get("axis", 0)))
         if operator.op_type in _FLOAT_OPERATIONS and result.dtype == "float32":

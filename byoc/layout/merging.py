@@ -7,7 +7,7 @@ through dense copies of its sources, if these take fewer bus slots.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from byoc.estimate.movements import movement_slots
-from byoc.operators.copies import StridedCopy, copies, fills
+from byoc.operators.copies import copies, fills, order_for_words
 from byoc.operators.gather import (
     CONSTANT,
     MAX_PIECES_PER_MOVE,
@@ -136,10 +136,7 @@ def merge_moves(
             result.append(operation)
         if name in merges and operation is tensors[name].producers[-1]:
             result += _unpack_if_cheaper(merges[name], name, context)
-    return tuple(
-        replace(one, word=word) if isinstance(one, StridedCopy) else one
-        for one in _order_after_operands(result, merges.keys())
-    )
+    return tuple(order_for_words(one, word) for one in _order_after_operands(result, merges.keys()))
 
 
 def _unpack_if_cheaper(merge: Merge, name: str, context: MoveContext) -> tuple[Operator, ...]:

@@ -258,6 +258,14 @@ def get_filled_byte(operation: Operator) -> int | None:
     return operation.value if isinstance(operation, Fill) else None
 
 
+def order_for_words(operation: Operator, word: int) -> Operator:
+    """Return a strided copy with its dimensions ordered for memory words of ``word`` bytes.
+
+    Other operations are returned unchanged.
+    """
+    return replace(operation, word=word) if isinstance(operation, StridedCopy) else operation
+
+
 _LANES = 64
 _BANKS = 16
 """Lanes and banks of the machine for which dimensions are ordered.

@@ -237,3 +237,11 @@ class ChannelTable(Operator):
     def constants(self) -> ChannelConstants:
         """Return the look-up tables as the weights of the channels."""
         return ChannelConstants(weights=self.table)
+
+
+def channel_tables(operation: Operator) -> NDArray[np.int8] | None:
+    """Return the int8 tables (channels, 256) of a look-up with one table per channel.
+
+    The result is None for other operations.
+    """
+    return operation.table if isinstance(operation, ChannelTable) else None

@@ -18,7 +18,7 @@ from byoc.graph import Value
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand
-from byoc.operators.table import ChannelTable, TableOperator
+from byoc.operators.table import TableOperator, channel_tables
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit
 from isa.ops.lookup import LOOK_UP, TABLE_BYTES
@@ -286,8 +286,8 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
     Entries are in the order of the input bytes. The shape is (1, 256), or (channels, 256) if
     channels have different functions.
     """
-    if isinstance(operation, ChannelTable):
-        return operation.table
+    if (several := channel_tables(operation)) is not None:
+        return several
     whole = operation.traits.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:
         return None

@@ -29,7 +29,7 @@ ELSEWHERE = {
     *("write_out_sparse", "unroll", "turn_slopes", "dequantise_constants", "restore_operators"),
     *("match_types", "write_out_einsums", "convolve_spectra"),
     *("select_branches", "guard_divisions", "search_in_turn", "multiply_by_indices"),
-    "multiply_by_triangle",
+    *("multiply_by_triangle", "unpack_integers"),
 }
 """Passes for which nothing is grown here: tests of their own are."""
 

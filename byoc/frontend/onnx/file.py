@@ -177,8 +177,8 @@ def check_model(model: ModelProto, source: str) -> None:
 
     Text must be UTF-8. Constants must have a known type and as much data as their shape needs.
     Operator sets must be imported once. Every value must be computed once and before it is read. No
-    loop may run endlessly. Inputs and outputs must have a type of NumPy. The model must also pass
-    onnx's own checker.
+    loop may run endlessly. Inputs and outputs must have a type of NumPy or
+    bfloat16. The model must also pass onnx's own checker.
     """
     import onnx
 
@@ -210,7 +210,8 @@ def check_model(model: ModelProto, source: str) -> None:
         kind = value.type.tensor_type.elem_type
         if value.name in constants or not kind:
             continue
-        if helper.tensor_dtype_to_np_dtype(kind).isbuiltin != 1:
+        is_half = kind == TensorProto.BFLOAT16  # becomes float32
+        if not is_half and helper.tensor_dtype_to_np_dtype(kind).isbuiltin != 1:
             raise InputError(
                 f"{source}: '{value.name}' has type {TensorProto.DataType.Name(kind)}, and inputs "
                 "and outputs must have a type of NumPy; convert it with a Cast in the model"
