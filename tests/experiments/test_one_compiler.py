@@ -88,7 +88,7 @@ def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatc
         (
             "byoc.partitioning.partition",
             {"Partitioner"},
-            {"byoc/compiler.py", "byoc/splitting/pieces.py"},
+            {"byoc/compiler.py", "byoc/hooks/tvm.py", "byoc/splitting/pieces.py"},
         ),
         ("byoc.scheduling.default", {"schedule_default"}, {"byoc/emission/region.py"}),
         ("byoc.scheduling.fusing", {"fuse"}, {"byoc/emission/region.py"}),
