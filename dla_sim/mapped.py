@@ -128,7 +128,7 @@ class AddressWindow:
 
     @property
     def is_writable(self) -> bool:
-        """Whether commands may write to the window."""
+        """True if commands may write to the window."""
         return self.name in ("ACTIVATION", "STATE")
 
 

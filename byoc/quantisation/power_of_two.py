@@ -113,7 +113,7 @@ def _assign_bits(weights: Mapping[str, str], patterns: Mapping[str, int]) -> Map
 
 
 def _fit_scale(weights: NDArray[np.float32], bits: int) -> TensorParameters:
-    """Return the scale of weights: with less than 8 bits, that of the least squared error."""
+    """Return the scale of weights; below 8 bits, the scale with the least squared error."""
     found = _round_up(float(np.abs(weights).max(initial=0)))
     half = 1 << bits - 1
 

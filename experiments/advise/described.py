@@ -115,7 +115,7 @@ def _list_settings(now: Evaluation) -> Iterator[str]:
 
 
 def _keep(wanted: AnyMachine, setting: str) -> list[str]:
-    """Return the settings of the request except those of the parameter that ``setting`` changes."""
+    """Return the request's settings without the parameter that ``setting`` changes."""
     key = setting.partition("=")[0]
     return [one for one in setting_texts(wanted.settings) if one.partition("=")[0].strip() != key]
 

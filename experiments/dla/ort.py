@@ -168,7 +168,7 @@ class _Server:
 
 
 def _view_bytes(tensor: _Array) -> NDArray[np.uint8]:
-    """Return the bytes of a tensor; the last dimension is that of an element's bytes."""
+    """Return a tensor as bytes, with a last dimension for the bytes of an element."""
     shape = tensor.shape[: tensor.rank]
     if not tensor.nbytes:
         return np.zeros((*shape, 1), np.uint8)

@@ -300,7 +300,7 @@ def _measure(
     condition: str,
     predict: Callable[[str], float],
 ) -> PublishedFigure:
-    """Return a measured time; without a source it is that of the network's example."""
+    """Return a measured time; the default source is the network's example."""
     return PublishedFigure(
         network,
         condition,

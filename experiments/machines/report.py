@@ -41,7 +41,7 @@ MIN_TRANSFER_RATE = 1e-6
 def describe_whole(
     found: Evaluation, partition: Partition, package: Package, options: CompileOptions
 ) -> tuple[Host, EndToEnd]:
-    """Return the estimated cycles of the CPU, and those of a whole inference."""
+    """Return the estimated cycles of the CPU and of a whole inference."""
     host = host_estimate(partition)
     cycles = Counter[int]()
     for layer, region in _place_layers(found, partition):

@@ -33,7 +33,7 @@ class FigureComparison:
 
     @property
     def is_within_claim(self) -> bool:
-        """Whether the error is at most ``claim``; True if nothing was predicted."""
+        """True if the error is at most ``claim``, or if nothing was predicted."""
         return self.error is None or abs(self.error) <= self.figure.claim
 
     def to_row(self) -> dict[str, Any]:

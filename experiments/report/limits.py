@@ -62,7 +62,7 @@ class Limit:
 
     @property
     def _has_own_parts(self) -> bool:
-        """Whether the parts are those of a described machine, which reports no bytes."""
+        """True for the parts of a described machine, which reports no bytes."""
         return self.read_bytes is None
 
     @property
