@@ -58,11 +58,14 @@ def command(
     """
     with options.pause_collection():
         from byoc.bare_metal.bundle import measure_plan, plan_bundle, write_bundle
+        from dla_sim.presets import preset_toml
         from experiments.running.inference import hardware_of
         from experiments.running.network import load
 
     if not bare_metal:
         raise InputError("dla export writes one format; say --bare-metal")
+    if no_samples and input is not None:
+        raise InputError("--no-samples records no input; leave out --no-samples or --input")
     machine = hardware_of(wanted)
     with options.stages() as progress:
         network = load(wanted, progress)
@@ -70,7 +73,7 @@ def command(
         plan = plan_bundle(compiled, arena)
     called = name or network.name
     folder = output or Path(f"{called}-bare-metal")
-    paths = write_bundle(folder, called, plan, recorded)
+    paths = write_bundle(folder, called, plan, recorded, preset_toml(machine))
     sizes = measure_plan(plan, recorded)
     say(
         f"{folder}: {len(paths)} files, {len(plan.regions)} regions; arena {sizes.arena:,} bytes, "

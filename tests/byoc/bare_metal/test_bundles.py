@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -80,11 +82,48 @@ def test_firmware_includes_all_headers(compiler: str, tmp_path: Path) -> None:
     run_command([tmp_path / "firmware"])
 
 
-def test_names_that_differ_in_case_are_one_network(tmp_path: Path) -> None:
-    for name in ("Digits-CNN", "digits_cnn"):
-        export(tmp_path, "digits-cnn", "--no-samples", "--name", name)
+def test_networks_with_the_same_c_name_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(tmp_path, "digits-cnn", "--no-samples", "--name", "a-b")
+    words = ["export", "--bare-metal", "digits-cnn", "-o", str(tmp_path), "--name", "A_b"]
+    assert main(words) == 2
+    assert "networks 'a-b' and 'A_b'" in capsys.readouterr().err
+    export(tmp_path, "digits-cnn", "--no-samples", "--name", "a-b")
     assert len(list(tmp_path.glob("network_*.c"))) == 1
     assert Served().run_library(build_bundle(tmp_path)).status == 0
+
+
+def test_a_bundle_has_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export(tmp_path, "digits-cnn", "--no-samples")
+    words = ["export", "--bare-metal", "digits-cnn", "-o", str(tmp_path), "--set", "pe.oc=4"]
+    assert main([*words, "--name", "other"]) == 2
+    assert f"{tmp_path} has 'digits-cnn' for the machine of" in capsys.readouterr().err
+    assert not (tmp_path / "network_other.c").exists()
+
+
+def test_check_starts_the_machine_of_the_bundle(tmp_path: Path) -> None:
+    export(tmp_path, "digits-cnn", "--set", "pe.oc=4", "--set", "dram_latency=9")
+    device = f"DEVICE={sys.executable} -m experiments.rtl.device"
+    text = run_command(["make", "-s", "-C", tmp_path, "check", "CC=gcc", device])
+    assert "digits-cnn, sample 0: equal" in text
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
+    export(tmp_path, "digits-cnn", "--no-samples")
+    words = ["make", "-s", "-C", str(tmp_path), "CC=no-such-cc -m4"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no compiler 'no-such-cc'; install it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_input_without_samples_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", "--bare-metal", "digits-cnn", "--no-samples", "-o", str(tmp_path)]
+    assert main([*words, "--input", "x.npy"]) == 2
+    assert "--no-samples records no input" in capsys.readouterr().err
 
 
 def test_nine_dimensions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
