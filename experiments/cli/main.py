@@ -1,7 +1,7 @@
 """The ``dla`` command, which turns every bad input into one line and exit status 2.
 
-Only the command that is called is imported, or all commands for the help. Each command imports what
-it needs when it runs, so that ``dla --help`` answers at once.
+Only the command that is called is imported; the help needs none. Each command imports what it needs
+when it runs.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from experiments.cli import options
 from experiments.interruption import is_interrupted
 from experiments.literal import ASCII, say
 from isa.errors import InputError
@@ -29,52 +29,128 @@ INTERRUPTED = 130
 
 PANELS = {
     "Networks": {
-        "run": "run:command",
-        "generate": "generate:command",
-        "partition": "compile:partition",
-        "compile": "compile:compile",
-        "emit": "compile:emit",
-        "export": "export:command",
-        "simulate": "program:simulate",
-        "asm": "program:asm",
-        "disasm": "program:disasm",
-        "report": "report:command",
-        "runs": "runs:runs",
-        "serve": "runs:serve",
+        "run": (
+            "run:command",
+            "Compile and simulate a model, check the results, and print one screen about them.",
+        ),
+        "generate": (
+            "generate:command",
+            "Generate tokens with a decoder, check each, and show the cycles of every position.",
+        ),
+        "partition": (
+            "compile:partition",
+            "List where every node runs, why nodes run on the CPU, and the cost of each reason.",
+        ),
+        "compile": ("compile:compile", "Quantise a model if needed and write its package (.dla)."),
+        "emit": ("compile:emit", "Write the program of each region for one machine."),
+        "export": (
+            "export:command",
+            "Write a network, its driver and its CPU parts as C for a microcontroller.",
+        ),
+        "simulate": ("program:simulate", "Run a package or a program without checking values."),
+        "asm": ("program:asm", "Assemble text into a program."),
+        "disasm": ("program:disasm", "Print a program as assembly text."),
+        "report": (
+            "report:command",
+            "Show saved results, and write them as an HTML page with charts and as PNG images.",
+        ),
+        "runs": (
+            "runs:runs",
+            "List the runs and sweeps below a folder, newest first, with time and check.",
+        ),
+        "serve": (
+            "runs:serve",
+            "Show the runs and sweeps below a folder in a browser, until Ctrl-C.",
+        ),
     },
     "Machines and schedules": {
-        "sweep": "sweep:sweep",
-        "explore": "sweep:explore",
-        "advise": "advise:command",
-        "tune": "tune:command",
-        "explain": "tune:explain",
-        "system": "system:command",
-        "split": "system:split",
-        "repro": "repro:command",
+        "sweep": (
+            "sweep:sweep",
+            "Run a design-space sweep; run it again to continue after an interruption.",
+        ),
+        "explore": (
+            "sweep:explore",
+            "Search a sweep's specification for the Pareto front of two objectives.",
+        ),
+        "advise": (
+            "advise:command",
+            "Show what limits a network on a machine, and measured changes that make it faster.",
+        ),
+        "tune": (
+            "tune:command",
+            "Measure schedules of a network, keep them in a log, and name the best.",
+        ),
+        "explain": (
+            "tune:explain",
+            "Show the tilings that the compiler considered for a layer, and why the best one won.",
+        ),
+        "system": ("system:command", "Run several networks on several accelerators."),
+        "split": (
+            "system:split",
+            "Run one network on all accelerators of a system, and explain the speed-up.",
+        ),
+        "repro": (
+            "repro:command",
+            "Reproduce a published figure, or repeat a results file and compare it.",
+        ),
     },
     "Information": {
-        "help": "catalogue:explain_word",
-        "models": "catalogue:models",
-        "presets": "catalogue:presets",
-        "settings": "catalogue:settings",
-        "schema": "schema:command",
-        "support": "catalogue:support",
-        "isa": "catalogue:isa",
-        "cache": "catalogue:cache",
-        "doctor": "catalogue:doctor",
+        "help": (
+            "catalogue:explain_word",
+            "Explain a word in the output of dla, or list all words.",
+        ),
+        "models": ("catalogue:models", "List the built-in networks."),
+        "presets": ("catalogue:presets", "List presets, described machines and memory modes."),
+        "settings": (
+            "catalogue:settings",
+            "List every key of a machine: values, default, unit and meaning.",
+        ),
+        "schema": ("schema:command", "Print the JSON schema of a TOML file."),
+        "support": (
+            "catalogue:support",
+            "Show which ONNX operators run on the accelerator, and their rules.",
+        ),
+        "isa": (
+            "catalogue:isa",
+            "Show the instruction set, including the instructions of installed packages.",
+        ),
+        "cache": (
+            "catalogue:cache",
+            "Show the cache of models and hardware, or remove its entries.",
+        ),
+        "doctor": (
+            "catalogue:doctor",
+            "Show installed versions and extras, and how to install what is missing.",
+        ),
     },
     "Verification": {
-        "validate": "validate:command",
-        "golden": "golden:app",
-        "rtl": "rtl:app",
-        "new": "new:app",
+        "validate": (
+            "validate:command",
+            "Compare machine descriptions with published cycles and times.",
+        ),
+        "golden": ("golden:app", "Record, check, accept and compare golden outputs."),
+        "rtl": (
+            "rtl:app",
+            "Build the machine as hardware, compare it with the simulator, and show its waves.",
+        ),
+        "new": ("new:app", "Write a package with an operator or an instruction."),
     },
 }
-"""Commands by name, grouped as in the help.
+"""Commands by name, grouped as in the help of ``dla``.
 
-A value has the command's file in this folder, and its name in that file.
+A value has the command's file in this folder with its name in that file, and the first sentence of
+its help. The help of ``dla`` prints these sentences and imports no command.
 """
-COMMANDS = {name: place for commands in PANELS.values() for name, place in commands.items()}
+COMMANDS = {name: place for commands in PANELS.values() for name, (place, _) in commands.items()}
+
+
+class _CommandList(TyperGroup):
+    """Group whose help lists all commands by panel, from :data:`PANELS`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for panel, commands in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
 
 
 def get_command(name: str) -> Any:
@@ -86,30 +162,31 @@ def get_command(name: str) -> Any:
 def application(words: Sequence[str] = ()) -> typer.Typer:
     """Return the application with the command that a command line names first.
 
-    If ``words`` start with no known command, the application has all commands. The help needs them,
-    and the error message after an unknown name.
+    If ``words`` start with an option, the application has no commands. If they start with an
+    unknown command, it has all, which the error message needs.
     """
+    is_option = bool(words) and words[0].startswith("-")
+    wanted = words[:1] if is_option or set(words[:1]) & COMMANDS.keys() else COMMANDS
     app = typer.Typer(
         name="dla",
+        cls=_CommandList,
         help="Compile ONNX and TensorFlow Lite networks for a deep-learning accelerator and "
         "simulate every cycle.",
         add_completion=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
+        rich_markup_mode=None if is_option else "rich",
     )
     app.callback()(_options)
-    wanted = [*words[:1]] if words and words[0] in COMMANDS else COMMANDS
-    for panel, commands in PANELS.items():
-        for name in commands:
-            if name not in wanted:
-                continue
-            found = get_command(name)
-            if isinstance(found, typer.Typer):
-                app.add_typer(found, name=name, rich_help_panel=panel)
-            else:
-                app.command(name, rich_help_panel=panel)(options.limit_command(found))
+    for name in filter(wanted.__contains__, COMMANDS):
+        from experiments.cli.options import limit_command
+
+        found = get_command(name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(limit_command(found))
     return app
 
 

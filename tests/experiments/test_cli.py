@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer import Typer
 
 from dla_sim.presets import DEFAULT_PRESET
-from experiments.cli.main import get_command
+from experiments.cli.main import PANELS, get_command
 from experiments.models import MODELS
 from experiments.running import given
 from tests.experiments.command_line import dla
@@ -29,6 +30,34 @@ def test_help_imports_nothing_heavy() -> None:
     )
     assert found.stderr == "[] 0\n"
     assert "Compile ONNX and TensorFlow Lite networks" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "most"),
+    [
+        ("import dla", 20),
+        ("from experiments.cli.main import main; main(['--help'])", 110),
+    ],
+)
+def test_a_start_imports_few_modules(program: str, most: int, tmp_path: Path) -> None:
+    """The numbers are limits: of modules, beyond those of the bare interpreter."""
+    counted = f"import sys; bare = set(sys.modules); {program}; found = sys.modules.keys() - bare"
+    shown = "print(*sorted(found), file=sys.stderr)"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{counted}; {shown}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert len(found.stderr.split()) <= most, found.stderr
+
+
+def test_help_has_the_first_sentence_of_every_command() -> None:
+    for name, (_, sentence) in (row for panel in PANELS.values() for row in panel.items()):
+        command = get_command(name)
+        text = command.info.help if isinstance(command, Typer) else inspect.getdoc(command)
+        assert sentence == " ".join(text.split("\n\n")[0].split()), name
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
