@@ -34,6 +34,7 @@ _WORDS = {
 _ARRAYS = ("Buffer", "_Buffer", "_SupportsArray", "_NestedSequence")
 _NAMES = {
     **dict.fromkeys(_ARRAYS, "an array"), "ModelProto": "an ONNX model", "Package": "a package",
+    "SimulatedDevice": "a device",
     **dict.fromkeys(("Exported", "Traced"), "an exported program"),
 }  # fmt: skip
 """Names of types in messages."""

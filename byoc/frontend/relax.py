@@ -211,7 +211,7 @@ class _Translator:
         graph = helper.make_graph(
             list(self._nodes.values()),
             name,
-            self._inputs,
+            [one for one in self._inputs if one.name in used],
             [_describe(output, self._types[output]) for output in outputs],
             [
                 numpy_helper.from_array(array, key)

@@ -1,21 +1,21 @@
 """BYOC hook of Apache TVM: run the parts of a Relax module that a machine supports on its device.
 
 :func:`partition` moves supported operators into functions of the accelerator. TVM's pass
-``RunCodegen`` compiles these with the registered hook ``relax.ext.dla``, and TVM's virtual machine
-calls them. :func:`use_device` says on which device they run; each is compiled for the device at its
-first run there (docs/tvm.md).
+``RunCodegen`` calls the registered hook ``relax.ext.dla`` for them, and TVM's virtual machine runs
+them. :func:`use_device` says on which device; each is compiled for the device at its first run
+there (docs/tvm.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial, reduce
-from hashlib import sha256
+from functools import cache, partial, reduce
 from operator import or_
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork, compile, partition_graph
@@ -34,6 +34,7 @@ from byoc.runtimes.protobuf import set_attributes
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Executor
+from isa.typed import check_types
 
 tvm = require_tvm()
 relax = tvm.relax
@@ -42,8 +43,14 @@ MAX_CONCATENATED = 8
 """Most operands of a concatenation that a pattern matches."""
 CODEGEN = "dla"
 """Name of the accelerator in TVM: prefix of patterns, attribute of functions, name of the hook."""
+MAX_FUNCTIONS = 1000
+"""Most functions of the accelerator in a module.
+
+RunCodegen needs a name for each. A process that loads an exported library has registered these.
+"""
 
 
+@runtime_checkable
 class SimulatedDevice(Executor[Any], Protocol):
     """Device that programs are compiled for at their first run, such as a ``dla.Device``."""
 
@@ -56,6 +63,7 @@ class SimulatedDevice(Executor[Any], Protocol):
         """Constants that affect cycles only; schedules are chosen for their bus."""
 
 
+_RUN = f"{CODEGEN}.run"
 _device: ContextVar[tuple[SimulatedDevice, list[NetworkRun[Any]]] | None] = ContextVar(
     "device", default=None
 )
@@ -64,6 +72,7 @@ _device: ContextVar[tuple[SimulatedDevice, list[NetworkRun[Any]]] | None] = Cont
 @contextmanager
 def use_device(device: SimulatedDevice) -> Iterator[list[NetworkRun[Any]]]:
     """Run accelerator functions on ``device`` inside the context; yield the list of their runs."""
+    check_types({"device": SimulatedDevice}, {"device": device})
     runs: list[NetworkRun[Any]] = []
     token = _device.set((device, runs))
     try:
@@ -78,6 +87,7 @@ def write_pads(package: Package) -> ModelProto:
     TVM's front end makes a loop nest of automatic padding, which no pattern matches. Raise
     InputError for a TensorFlow Lite model.
     """
+    check_types({"package": Package}, {"package": package})
     if isinstance(package.model, TfliteModel):
         raise InputError(
             f"{package.source} is a TensorFlow Lite model; TVM's hook reads ONNX models"
@@ -98,8 +108,10 @@ def write_pads(package: Package) -> ModelProto:
 def make_patterns(arch: Arch) -> list[Any]:
     """Return TVM's fusion patterns of all operators of the operator families.
 
-    A match is accepted if a machine with ``arch`` runs the whole unit.
+    A match is accepted if a machine with ``arch`` runs the whole unit. Call :func:`embed_models`
+    after the passes that use them.
     """
+    check_types({"arch": Arch}, {"arch": arch})
     families = load_installed_families()
     tables = {name: Form(name) for name in sorted(families.closes.functions)}
     forms = tables | {name: form for name, (_, form) in families.forms.items()}
@@ -165,6 +177,7 @@ def partition(module: Any, arch: Arch) -> Any:
 
     Neighbouring operators share a function. All other operators stay as they are.
     """
+    check_types({"module": tvm.IRModule}, {"module": module})
     functions = {
         var: _split_dequantize(function)
         for var, function in module.functions_items()
@@ -176,16 +189,58 @@ def partition(module: Any, arch: Arch) -> Any:
         relax.transform.FuseOpsByPattern(make_patterns(arch)),
         relax.transform.MergeCompositeFunctions(),
     ]
-    module = tvm.transform.Sequential(passes)(module)
-    for var, function in module.functions_items():
-        if (
-            isinstance(function, relax.Function)
-            and (function.attrs or {}).get("Codegen") == CODEGEN
-        ):
-            model = to_onnx(function, CODEGEN).SerializeToString(deterministic=True)
-            symbol = f"{CODEGEN}_{sha256(model).hexdigest()[:16]}"
-            module.update_func(var, function.with_attr("global_symbol", symbol))
+    return embed_models(tvm.transform.Sequential(passes)(module))
+
+
+def embed_models(module: Any) -> Any:
+    """Return a module that passes each function of the accelerator its ONNX model as a constant.
+
+    An exported library of the module therefore contains all that a run needs.
+    """
+    check_types({"module": tvm.IRModule}, {"module": module})
+    functions = {
+        var: function
+        for var, function in module.functions_items()
+        if isinstance(function, relax.Function)
+    }
+    ours = {
+        var: function
+        for var, function in functions.items()
+        if (function.attrs or {}).get("Codegen") == CODEGEN
+        and not str(function.attrs["global_symbol"]).startswith(_RUN)  # has its model already
+    }
+    if len(ours) > MAX_FUNCTIONS:
+        raise InputError(f"{len(ours)} functions of the accelerator; at most {MAX_FUNCTIONS} run")
+    module = tvm.IRModule(dict(module.functions_items()), module.attrs)
+    models: dict[Any, Any] = {}
+    for number, (var, function) in enumerate(ours.items()):
+        symbol = f"{_RUN}{number}"
+        model = to_onnx(function, symbol).SerializeToString(deterministic=True)
+        models[var] = relax.const(np.frombuffer(model, np.uint8))
+        params = [relax.Var("model", models[var].ty), *function.params]
+        parts = function.body, function.ret_ty, function.is_pure, function.attrs
+        found = relax.Function(params, *parts).with_attr("global_symbol", symbol)
+        module.update_func(var, found)
+    mutator = _ModelPasser(models)
+    for var, function in functions.items():
+        if var not in ours:
+            module.update_func(var, mutator.visit_expr(function))
     return module
+
+
+@relax.expr_functor.mutator
+class _ModelPasser(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+    """Adds the model of a called function of the accelerator as the first argument."""
+
+    def __init__(self, models: Mapping[Any, Any]) -> None:
+        super().__init__()
+        self._models = models
+
+    def visit_call_(self, call: Any) -> Any:
+        """Return the call with the model, if the accelerator's function has one."""
+        call = super().visit_call_(call)
+        model = self._models.get(call.op)
+        return call if model is None else _copy_call(call, [model, *call.args])
 
 
 def _copy_call(call: Any, arguments: Sequence[Any]) -> Any:
@@ -231,39 +286,44 @@ def _split_dequantize(function: Any) -> Any:
 
 
 def _generate(functions: Sequence[Any], options: Any, names: Any) -> list[Any]:
-    """Import functions of the accelerator as packages, and register runs of them by symbol."""
-    for function in functions:
-        symbol = str(function.attrs["global_symbol"])
-        package = import_model(to_onnx(function, symbol))
-        tvm.register_global_func(symbol, partial(_run, symbol, package, {}), override=True)
+    """Return no modules: the names of the functions are registered, and calls pass the models."""
+    for symbol in (str(function.attrs["global_symbol"]) for function in functions):
+        if not symbol.startswith(_RUN):
+            raise InputError(f"{symbol} has no model; call embed_models before RunCodegen")
     return []
 
 
-def _compile(symbol: str, package: Package, device: SimulatedDevice) -> CompiledNetwork:
+@cache
+def _read_package(model: bytes) -> tuple[Package, dict[Any, CompiledNetwork]]:
+    """Return the package of an embedded model, and its programs by Arch and timing."""
+    return import_model(ModelProto.FromString(model)), {}
+
+
+def _compile(package: Package, device: SimulatedDevice) -> CompiledNetwork:
     try:
         return compile(package, device.arch, timing=device.timing, strict=True)
     except InputError as error:
         raise InputError(
-            f"{symbol} was partitioned for another machine than the device; call "
+            f"{package.source} was partitioned for another machine than the device; call "
             f"partition(module, device.arch): {error}"
         ) from error
 
 
-def _run(
-    symbol: str, package: Package, networks: dict[Any, CompiledNetwork], *tensors: Any
-) -> None:
-    """Run a package on the device in use.
+def _run(model: Any, *tensors: Any) -> None:
+    """Run an embedded model on the device in use.
 
-    ``tensors`` are the inputs, then the outputs that it writes. ``networks`` keeps the programs by
-    Arch and timing.
+    ``tensors`` are the inputs, then the outputs that it writes.
     """
+    package, networks = _read_package(model.numpy().tobytes())
     chosen = _device.get()
     if chosen is None:
-        raise InputError(f"{symbol} has no device; call the virtual machine in use_device(device)")
+        raise InputError(
+            f"{package.source} has no device; call the virtual machine in use_device(device)"
+        )
     device, runs = chosen
     key = device.arch, device.timing
     if key not in networks:
-        networks[key] = _compile(symbol, package, device)
+        networks[key] = _compile(package, device)
     ports = networks[key].interface
     given = {port.name: tensor.numpy() for port, tensor in zip(ports.inputs, tensors, strict=False)}
     runs.append(Runtime(networks[key], device).run(given))
@@ -272,4 +332,6 @@ def _run(
 
 
 tvm.register_global_func(f"relax.ext.{CODEGEN}", _generate, override=True)
+for _number in range(MAX_FUNCTIONS):
+    tvm.register_global_func(f"{_RUN}{_number}", _run, override=True)
 tvm.error.register_error("InputError", InputError)

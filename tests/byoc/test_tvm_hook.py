@@ -7,7 +7,11 @@ project's own import of that model for placement and cycles.
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -314,24 +318,84 @@ def test_write_pads_changes_only_automatic_padding() -> None:
         assert sorted(map(str, found.attribute)) == sorted(map(str, node.attribute))
 
 
-def test_equal_functions_have_equal_symbols() -> None:
+IMPORTER = """
+import sys
+import numpy as np
+import tvm
+import dla
+from byoc.hooks import tvm as hook
+hardware = dla.load_hardware("balanced-64", {"isa": "v1"})
+device = dla.Device(hardware.arch, hardware.timing)
+machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(sys.argv[1]), tvm.cpu())
+with hook.use_device(device) as runs:
+    found = machine["main"](tvm.runtime.tensor(np.load(sys.argv[2]))).numpy()
+cycles = [trace.cycles for run in runs for trace in run.traces.values()]
+np.savez(sys.argv[3], found=found, cycles=cycles)
+"""
+
+
+def test_an_exported_library_runs_in_another_process(tmp_path: Path) -> None:
+    """On ISA v1 digits has two functions, and TVM computes an operator between them."""
+    package = dla.import_model("digits-cnn")
+    hardware = dla.load_hardware("balanced-64", {"isa": "v1"})
+    device = dla.Device(hardware.arch, hardware.timing)
+    module = hook.partition(_import(package.model), device.arch)
+    executable = tvm.compile(relax.transform.RunCodegen()(module), target="llvm")
+    executable.export_library(str(tmp_path / "digits.so"))
+    [image] = _draw((1, 1, 8, 8), 1)
+    np.save(tmp_path / "image.npy", image)
+    files = [tmp_path / name for name in ("digits.so", "image.npy", "found.npz")]
+    subprocess.run([sys.executable, "-c", IMPORTER, *files], check=True, timeout=300)
+    found = np.load(files[-1])
+    oracle = Oracle(package.model, package.graph, package.graph.outputs)
+    [wanted] = oracle.values({"image": image}).values()
+    np.testing.assert_array_equal(found["found"], wanted)
+    ours = dla.compile(package, device.arch, timing=device.timing)
+    cycles = [device.run(one, {}, timing_only=True).trace.cycles for one in ours.programs.values()]
+    assert found["cycles"].tolist() == cycles
+
+
+def test_functions_need_their_models() -> None:
+    """Passes of one's own must end with embed_models; a second call changes nothing."""
     arch = Arch()
-    modules = [hook.partition(_import(UNITS["Conv"]), arch) for _ in range(2)]
-    symbols = [
-        str(function.attrs["global_symbol"])
-        for module in modules
-        for _, function in module.functions_items()
-        if "Codegen" in function.attrs
+    patterns = hook.make_patterns(arch)
+    module = relax.transform.FuseOpsByPattern(patterns, annotate_codegen=True)(
+        _import(_product_unit("MatMul", False))
+    )
+    with pytest.raises(InputError, match=r"has no model; call embed_models before RunCodegen$"):
+        relax.transform.RunCodegen()(module)
+    embedded = hook.embed_models(hook.embed_models(module))
+    [function] = [
+        function for _, function in embedded.functions_items() if "Codegen" in function.attrs
     ]
-    assert len(symbols) == 2
-    assert len(set(symbols)) == 1
+    assert function.attrs["global_symbol"] == "dla.run0"
+    assert len(function.params) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: hook.partition(UNITS["Conv"], Arch()), "^module is .*; give IRModule$"),
+        (
+            lambda: hook.partition(_import(UNITS["Conv"]), "v4"),
+            r"^arch is 'v4' \(str\); give Arch$",
+        ),
+        (lambda: hook.make_patterns(_make_device()), r"^arch is .* \(Device\); give Arch$"),
+        (lambda: hook.embed_models(None), "^module is None; give IRModule$"),
+        (lambda: hook.write_pads(UNITS["Conv"]), "^package is .*; give a package$"),
+        (lambda: hook.use_device(Arch()).__enter__(), r"^device is .* \(Arch\); give a device$"),
+    ],
+)
+def test_a_wrong_type_is_one_error(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
 
 
 def test_a_run_needs_a_device_of_the_machine() -> None:
     _, machine = _build(dla.import_model("digits-cnn").model, _make_device())
     image = tvm.runtime.tensor(np.zeros((1, 1, 8, 8), np.float32))
     with pytest.raises(
-        InputError, match=r"^dla_\w+ has no device; call the .* use_device\(device\)$"
+        InputError, match=r"^dla.run0 has no device; call the .* use_device\(device\)$"
     ):
         machine["main"](image)
     with (
