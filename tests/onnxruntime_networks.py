@@ -58,7 +58,8 @@ def open_session(path, options, entries=None, optimise=True):
     if not optimise:
         made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     made.add_provider_for_devices(devices(), dict(options))
-    return onnxruntime.InferenceSession(path, made)
+    # ONNX Runtime before 1.32 tries the CPU after an error, and then reports another one
+    return onnxruntime.InferenceSession(path, made, enable_fallback=False)
 
 
 def placed(session):

@@ -329,6 +329,11 @@ class ProviderSession:
                 decoded = base64.b64decode(content.removeprefix(_EMBEDDED))
             return read_context(decoded, self._file)
         place = Path(self._file).parent / content
+        if Path(content).is_absolute() or ".." in Path(content).parts:
+            raise InputError(
+                f"{self._file}: the context '{content}' is outside of the model's folder; export "
+                "the model again, or move the file beside it"
+            )
         return read_context(read_bytes(place, MAXIMUM_BYTES, "a context"), str(place))
 
     def _write_context(self, head: RegionHead, program: Program) -> str:

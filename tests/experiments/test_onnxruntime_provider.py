@@ -114,6 +114,30 @@ def test_a_damaged_context_is_one_error(digits, tmp_path):
         open_session(str(file), {})
 
 
+def test_a_context_is_in_the_folder_of_its_model(digits, tmp_path):
+    """A model from elsewhere must not make the provider read files of other folders."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    file = inner / "context.onnx"
+    export = {"ep.context_enable": "1", "ep.context_file_path": str(file)}
+    open_session(str(digits / "digits.onnx"), {"isa": "v4"}, export)
+    (context,) = inner.glob("*.bin")
+    (tmp_path / context.name).write_bytes(context.read_bytes())
+    model = onnx.load(file)
+    (attribute,) = [one for one in model.graph.node[0].attribute if one.name == "ep_cache_context"]
+    for content in (f"../{context.name}", f"x/../../{context.name}", str(context), "/etc/hosts"):
+        attribute.s = content.encode()
+        onnx.save(model, file)
+        with pytest.raises(Exception, match="outside of the model's folder; export") as caught:
+            open_session(str(file), {})
+        assert len(str(caught.value).strip().splitlines()) == 1
+    (inner / "below").mkdir()
+    context.rename(inner / "below" / context.name)
+    attribute.s = f"below/{context.name}".encode()
+    onnx.save(model, file)
+    open_session(str(file), {})
+
+
 def test_profiling_events_have_the_cycles_of_dla_run(digits, expected, tmp_path):
     options = settings()
     options.enable_profiling = True
@@ -192,7 +216,9 @@ def test_an_input_of_another_shape_is_one_error(tmp_path):
     weights = onnx.numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "w")
     graph = onnx.helper.make_graph([conv], "free", ends[:1], ends[1:], [weights])
     opset = onnx.helper.make_opsetid("", 17)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset]), tmp_path / "free.onnx")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), tmp_path / "free.onnx"
+    )
     session = open_session(str(tmp_path / "free.onnx"), {"shape": "x=1,3,8,16"})
     assert session.run(None, {"x": np.ones((1, 3, 8, 16), np.float32)})[0].shape == (1, 3, 8, 16)
     with pytest.raises(Exception, match=r"has the shape \[1, 3, 16, 8\]; the session was compiled"):

@@ -662,12 +662,15 @@ OrtStatus *CreateEpFactories(const char *registered, const struct OrtApiBase *ba
     *count = 0;
     const OrtFunction *table = base->GetApi(1);
     ORT_FIRST_FUNCTION(LOAD)
-    table = base->GetApi(ORT_VERSION);
+    const char *version = base->GetVersionString();
+    /* GetApi prints a second line for a version that it does not have */
+    bool old = strncmp(version, "1.", 2) == 0 && strtol(version + 2, NULL, 10) < ORT_VERSION;
+    table = old ? NULL : base->GetApi(ORT_VERSION);
     if (table == NULL) {
         char message[128];
         snprintf(message, sizeof message,
                  "dla needs ONNX Runtime 1.%d or later, and this is %s; pip install -U onnxruntime",
-                 ORT_VERSION, base->GetVersionString());
+                 ORT_VERSION, version);
         return fail(message);
     }
     ORT_FUNCTIONS(LOAD)
