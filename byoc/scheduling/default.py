@@ -49,6 +49,7 @@ from byoc.scheduling.residency import (
     pins_of,
     plan_layers,
 )
+from byoc.scheduling.retention import retain_constants
 from byoc.scheduling.search_pool import SearchPool
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps
 from isa.arch import Arch
@@ -110,7 +111,7 @@ class _Candidate(NamedTuple):
     """Candidate plan with its schedule, rehearsed timing and number of tiles.
 
     ``compute``: cycles in which EX computes. ``least``: lower bound of the cycles with its tiles.
-    ``free``: the scratchpad size limited nothing.
+    ``free``: the scratchpad size limited nothing. ``retains``: repeated constants are loaded once.
     """
 
     plan: LayerPlan
@@ -120,6 +121,7 @@ class _Candidate(NamedTuple):
     least: int
     tiles: int
     free: bool
+    retains: bool = False
 
     @property
     def cycles(self) -> int:
@@ -148,11 +150,11 @@ def _finish_plan(
     not take the bytes of one just used; in banked memory, also with buffers that share bytes. The
     result is ``free`` if the scratchpad size limited none of them.
     """
-    memory = fresh()
     placed: list[_Candidate | None] = []
     if best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
         plan = best.plan
-        stream = _stream(context, plan, memory)
+        streams = tuple(_list_streams(context, plan, fresh()))
+        memory, stream = streams[best.retains]
         placed = [
             _place_plan(context, plan, memory, stream, Spread(1, 1)),
             _place_apart(context, plan, memory, stream, QUEUE_DEPTH),
@@ -167,10 +169,27 @@ def _finish_plan(
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """Return a plan as a candidate with its schedule, or None if memory planning fails."""
-    stream = _stream(context, plan, memory)
-    if context.loads.word_slots and len(stream[0]) <= FEW_TILES:
-        return _place_apart(context, plan, memory, stream)
-    return _place_plan(context, plan, memory, stream)
+    found = None
+    for number, (own, stream) in enumerate(_list_streams(context, plan, memory)):
+        if context.loads.word_slots and len(stream[0]) <= FEW_TILES:
+            placed = _place_apart(context, plan, own, stream)
+        else:
+            placed = _place_plan(context, plan, own, stream)
+        if placed is not None and (found is None or placed.cycles < found.cycles):
+            found = placed._replace(retains=number > 0)
+    return found
+
+
+def _list_streams(
+    context: RegionContext, plan: LayerPlan, memory: Memory
+) -> Iterator[tuple[Memory, tuple[list[TileSteps], list[int]]]]:
+    """Yield the stream of a plan, and the stream that retains repeated constants if it has any."""
+    tiles, cycles = _stream(context, plan, memory)
+    yield memory, (tiles, cycles)
+    own = replace(memory, scratch=list(memory.scratch))
+    retained = retain_constants(tiles, own) if context.shares_constants else None
+    if retained is not None:
+        yield own, (retained, cycles)
 
 
 def _place_apart(

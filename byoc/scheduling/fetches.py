@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from byoc.estimate.bus import registers_of, transfer_cycles
 from byoc.estimate.constants import (
@@ -46,6 +47,25 @@ class BufferFetch:
         self.position = self.place = -1
         self.arrival = 0
         self.merged = False
+
+
+class RepeatedFetch(NamedTuple):
+    """Fetches of the same constants, in order, and the bytes of the largest of their buffers."""
+
+    fetches: tuple[BufferFetch, ...]
+    nbytes: int
+
+    @property
+    def span(self) -> slice:
+        """The tiles from the first to the last use."""
+        return slice(self.fetches[0].tile, self.fetches[-1].last + 1)
+
+    @property
+    def gain(self) -> float:
+        """Load cycles that retention saves, for each byte and tile that it takes."""
+        saved = sum([fetch.cycles for fetch in self.fetches[1:]])
+        tiles = self.fetches[-1].last + 1 - self.fetches[0].tile
+        return saved / (self.nbytes * tiles)
 
 
 def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:

@@ -508,7 +508,7 @@ def _stream(tiles: Sequence[TileSteps], fetches: Sequence[BufferFetch]) -> Itera
     moved: dict[int, dict[int, int]] = {}
     for fetch in fetches:
         names = {fetch.buffer: fetch.place} if fetch.place != fetch.buffer else {}
-        steps = () if fetch.merged else _rename_buffers(fetch.steps, names)
+        steps = () if fetch.merged else rename_buffers(fetch.steps, names)
         (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(
             Cue(step, fetch.tile, fetch.release) for step in steps
         )
@@ -517,14 +517,12 @@ def _stream(tiles: Sequence[TileSteps], fetches: Sequence[BufferFetch]) -> Itera
     for number, tile in enumerate(tiles):
         names = moved.get(number, {})
         yield from own[number]
-        yield from (Cue(step, number) for step in _rename_buffers(tile.computes, names))
+        yield from (Cue(step, number) for step in rename_buffers(tile.computes, names))
         yield from ahead[number]
-        yield from (Cue(step, number) for step in _rename_buffers(tile.stores, names))
+        yield from (Cue(step, number) for step in rename_buffers(tile.stores, names))
 
 
-def _rename_buffers(
-    steps: Iterable[CommandStep], names: Mapping[int, int]
-) -> Iterable[CommandStep]:
+def rename_buffers(steps: Iterable[CommandStep], names: Mapping[int, int]) -> Iterable[CommandStep]:
     return (
         (step._replace(pointers=_follow_pointers(step.pointers, names)) for step in steps)
         if names

@@ -69,6 +69,13 @@ class RegionContext:
         return CommandLoads(self.arch, self.bus)
 
     @cached_property
+    def shares_constants(self) -> bool:
+        """Whether several layers have the same constants, such as the steps of an LSTM."""
+        constants = [layer.constants for layer in self.layers]
+        keys = [one.shared for one in constants if one is not None and one.shared is not None]
+        return len(set(keys)) < len(keys)
+
+    @cached_property
     def graph(self) -> FusionGraph:
         return fusion_graph(self.layers, self.lowered)
 
