@@ -335,13 +335,13 @@ HOST_BYTES_PER_CYCLE = 4.0
 HOST_CYCLES_PER_NODE = 1000.0
 """Cycles to start a node."""
 
-MICROCONTROLLERS = {"Cortex-M4": (3.82, 0.0, 11.55), "Cortex-M55": (0.209, 17.37, 3.79)}
+MICROCONTROLLERS = {"Cortex-M4": (3.74, 0.0, 10.83), "Cortex-M55": (0.209, 17.37, 3.79)}
 """Cycles with CMSIS-NN by CPU: per MAC, per result, and per MAC of a convolution with groups.
 
-They are fitted to published figures. Cortex-M4: inferences a second of the four networks of MLPerf
-Tiny on a NUCLEO-L4R5ZI at 120 MHz with microTVM and CMSIS-NN (mlcommons/tiny_results_v1.1, Krai);
-errors of -4 to +3 %. Cortex-M55: cycles of the first eight layers of MobileNetV2 on an Alif E8 with
-ExecuTorch (pytorch/executorch#17651); errors of -2 to +3 %, first layer of three channels -33 %.
+They are fitted to published figures. Cortex-M4: two networks of MLPerf Tiny on a NUCLEO-L4R5ZI at
+120 MHz with microTVM (mlcommons/tiny_results_v1.1, Krai). Cortex-M55: cycles of seven layers of
+MobileNetV2 on an Alif E8 with ExecuTorch (pytorch/executorch#17651). docs/validation.md has the
+errors of the fit and of all other figures.
 """
 MICROCONTROLLER_ELEMENT_CYCLES = 9.07
 """Cycles of a microcontroller per result of any operator without MACs.

@@ -7,55 +7,21 @@ from pathlib import Path
 
 import pytest
 
-import dla
-from byoc.graph import Graph, Node, Value
-from byoc.host.sessions import estimate_microcontroller_cycles
 from experiments.cli.main import main
-
-CLOCK = 120e6
-"""Clock in Hz of the NUCLEO-L4R5ZI (Cortex-M4)."""
-PUBLISHED = {
-    "autoencoder": 116.212,
-    "resnet-8": 2.567,
-    "keyword-spotting": 10.019,
-    "visual-wake-words": 3.324,
-}
-"""Inferences a second, microTVM with CMSIS-NN (mlcommons/tiny_results_v1.1, closed/Krai)."""
-
-LAYERS = (
-    (32, 16, 112, 1, 4_915_937),
-    (16, 96, 112, 1, 24_249_462),
-    (96, 24, 56, 1, 2_791_555),
-    (24, 144, 56, 1, 10_329_014),
-    (9, 32, 112, 32, 13_715_766),
-    (9, 96, 56, 96, 10_286_711),
-    (9, 144, 56, 144, 15_319_785),
-)
-"""MACs per result, channels, rows, groups, and cycles of MobileNetV2's layers on an Alif E8.
-
-They are measured on its Cortex-M55 (pytorch/executorch#17651); its first layer is left out.
-"""
+from tests.docs.microcontrollers import list_figures
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_cortex_m4_takes_the_published_time(name: str) -> None:
-    graph = dla.import_model(name).graph
-    products = [node for node in graph.nodes if node.macs]
-    cycles = estimate_microcontroller_cycles(graph, products, "Cortex-M4")
-    assert cycles == pytest.approx(CLOCK / PUBLISHED[name], rel=0.04)
-
-
-@pytest.mark.parametrize(("depth", "channels", "rows", "groups", "cycles"), LAYERS)
-def test_cortex_m55_takes_the_published_cycles(
-    depth: int, channels: int, rows: int, groups: int, cycles: int
-) -> None:
-    value = Value("y", (1, channels, rows, rows), "int8")
-    node = Node(
-        "layer", "Conv", (), ("y",), {"group": groups}, macs=depth * value.elements, integer=True
-    )
-    graph = Graph("one", (), ("y",), {"y": value}, (node,))
-    found = estimate_microcontroller_cycles(graph, [node], "Cortex-M55")
-    assert found == pytest.approx(cycles, rel=0.03)
+def test_the_documentation_states_the_errors() -> None:
+    """docs/validation.md has every figure; docs/reports.md has the ends of their errors."""
+    errors: dict[tuple[str, str], list[float]] = {}
+    for figure in list_figures():
+        errors.setdefault((figure.role, figure.cpu), []).append(100 * figure.error)
+    page = (Path(__file__).parents[2] / "docs/reports.md").read_text()
+    for role, what in (("fitted", "error of the fit"), ("held out", "error of figures that are")):
+        [line] = [line for line in page.splitlines() if line.startswith(f"| {what}")]
+        ends = [sorted(errors[role, cpu]) for cpu in ("Cortex-M4", "Cortex-M55")]
+        cells = [f"{one[0]:+.0f} to {one[-1]:+.0f} %" for one in ends]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == cells
 
 
 def test_partition_compares_with_microcontrollers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from experiments.machines.discovery import list_machines
 from experiments.machines.uncompared import UNCOMPARED
 from experiments.machines.validate import FigureComparison, compare_machines, summarize
 from tests.docs.machine_layers import list_layers, list_networks, list_vta_layers
+from tests.docs.microcontrollers import list_figures
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "validation.md"
@@ -183,6 +184,21 @@ def vta_layers(_: Sequence[FigureComparison]) -> str:
     return _table(heads, list_vta_layers())
 
 
+def microcontrollers(_: Sequence[FigureComparison]) -> str:
+    """Return the table of published cycles on microcontrollers and of their estimates."""
+    heads = ("CPU", "network or layer", "ours", "published", "error", "role", "condition", "source")
+    return _table(
+        heads,
+        (
+            (
+                one.cpu, one.what, f"{one.ours:,}", f"{one.published:,.0f}",
+                _percent(one.error, "+"), one.role, one.condition, one.source,
+            )
+            for one in list_figures()
+        ),
+    )  # fmt: skip
+
+
 TABLES = {
     "summary": summary,
     "figures": figures,
@@ -191,6 +207,7 @@ TABLES = {
     "ethos layers": ethos_layers,
     "vta layers": vta_layers,
     "uncompared": uncompared,
+    "microcontrollers": microcontrollers,
 }
 
 
