@@ -57,21 +57,25 @@ MACHINES = {
 """Options of ziglang's clang for each microcontroller."""
 
 
-HOST_ONLY = ("dla_socket.c", "platform_host.c", "host.c")
+COMMON = ("dla_driver.c", "dla_host.c", "main.c", "networks.c", "network_*.c")
+"""Sources of every image."""
+
+
+def list_common(folder: Path) -> list[Path]:
+    """Return the sources of a bundle that every image needs."""
+    return sorted(path for pattern in COMMON for path in folder.glob(pattern))
 
 
 def build_bundle(folder: Path) -> Path:
     """Build a bundle in ``folder`` as a shared library with :data:`HOST_PLATFORM`."""
     (folder / "host.c").write_text(HOST_PLATFORM)
-    left_out = ("platform_bare.c", *HOST_ONLY[:2])
-    sources = [one for one in sorted(folder.glob("*.c")) if one.name not in left_out]
-    return build_library(folder, sources)
+    return build_library(folder, [*list_common(folder), folder / "host.c"])
 
 
 def build_image(machine: str, folder: Path, *flags: str) -> Path:
     """Build a bundle in ``folder`` as a program for a microcontroller, with ziglang's clang."""
     image = folder / f"{machine}.elf"
-    sources = [one for one in sorted(folder.glob("*.c")) if one.name not in HOST_ONLY]
+    sources = [*list_common(folder), folder / "start_bare.c", folder / "platform_bare.c"]
     run_command(
         [sys.executable, "-m", "ziglang", "cc", *MACHINES[machine], "-O2", "-ffreestanding",
          "-fno-sanitize=undefined", *WARNINGS, *flags, *sources,

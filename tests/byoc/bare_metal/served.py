@@ -11,6 +11,7 @@ from typing import Any
 from dla_sim.device import Device
 from dla_sim.mapped import DeviceBus, MappedDevice
 from dla_sim.presets import load_hardware
+from experiments.rtl.device import make_hardware
 
 READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
 WRITE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
@@ -42,14 +43,20 @@ class MainRun:
 
 @dataclass
 class Served:
-    """Device served to C code; ``corrupt`` changes a register's value when C writes it."""
+    """Device served to C code; ``corrupt`` changes a register's value when C writes it.
+
+    With ``hardware`` the RTL's executable runs the programs, else the simulator.
+    """
 
     machine: dict[str, Any] = field(default_factory=dict)
     corrupt: dict[int, int] = field(default_factory=dict)
+    hardware: bool = False
 
     def open(self, bus: DeviceBus, *, deferred: bool = False) -> MappedDevice:
-        hardware = load_hardware(None, **self.machine)
-        return MappedDevice(Device(hardware.arch, hardware.timing), bus, deferred=deferred)
+        machine = load_hardware(None, **self.machine)
+        device = Device(machine.arch, machine.timing)
+        execute = make_hardware(device) if self.hardware else None
+        return MappedDevice(device, bus, execute=execute, deferred=deferred)
 
     def write(self, device: MappedDevice, offset: int, value: int) -> None:
         device.write32(offset, value ^ self.corrupt.get(offset, 0))

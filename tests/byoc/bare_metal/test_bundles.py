@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,15 @@ def test_firmware_includes_all_headers(compiler: str, tmp_path: Path) -> None:
     options = ["-Wall", "-Wextra", "-Werror", "-I", tmp_path / "made", source, library]
     run_command([*compiler.split(), *options, "-o", tmp_path / "firmware"])
     run_command([tmp_path / "firmware"])
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="the Debian package cmake is missing")
+def test_cmake_builds_and_runs_the_check(tmp_path: Path) -> None:
+    export(tmp_path / "made", "digits-cnn")
+    device = f"-DDEVICE={sys.executable};-m;experiments.rtl.device"
+    run_command(["cmake", "-S", tmp_path / "made", "-B", tmp_path / "build", device])
+    text = run_command(["cmake", "--build", tmp_path / "build", "--target", "check"])
+    assert "digits-cnn, sample 0: equal, cycles 1930\n" in text
 
 
 def test_networks_with_the_same_c_name_are_refused(
