@@ -13,6 +13,23 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
+def advice() -> None:
+    """Runs of the test end with advice."""
+
+
+@pytest.fixture(autouse=True)
+def _no_advice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End runs without advice, which compiles for seven more machines.
+
+    Tests of advice use the fixture ``advice``.
+    """
+    if "advice" not in request.fixturenames:
+        from experiments.cli import run
+
+        monkeypatch.setattr(run, "MOST_INSTRUCTIONS", -1)
+
+
+@pytest.fixture
 def fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runs in a folder that has nothing in it."""
     monkeypatch.chdir(tmp_path)

@@ -35,6 +35,12 @@ from tests.experiments import advice_against_sweeps, command_line
 from tests.experiments.test_bad_input import Capture, refused
 
 
+@pytest.fixture(scope="module")
+def digits() -> Advice:
+    """Advice on ``digits-cnn`` with the default machine."""
+    return dla.advise("digits-cnn")
+
+
 def run_command(command: str, folder: Path) -> RunReport:
     """Run an advised command line in a folder, with the cost table, and return its report."""
     words = [shlex.split(one) for one in command.split(" && ")]
@@ -87,7 +93,10 @@ def check_ranks(found: Advice) -> None:
 
 @pytest.mark.parametrize(
     ("network", "machine"),
-    [("digits-cnn", {"preset": "seed-i64"}), ("keyword-spotting", {"isa": "v5"})],
+    [
+        ("digits-cnn", {"preset": "seed-i64"}),
+        pytest.param("keyword-spotting", {"isa": "v5"}, marks=pytest.mark.slow),
+    ],
 )
 def test_changes_bring_what_is_said(network: str, machine: dict[str, Any], tmp_path: Path) -> None:
     found = dla.advise(network, **machine)
@@ -174,8 +183,8 @@ def test_every_kind_of_change_is_tried() -> None:
     }  # fmt: skip
 
 
-def test_layers_are_described_by_their_bound() -> None:
-    limits = {limit.name: limit for limit in dla.advise("digits-cnn").layers}
+def test_layers_are_described_by_their_bound(digits: Advice) -> None:
+    limits = {limit.name: limit for limit in digits.layers}
     assert limits["pointwise"].bound == "compute"
     assert limits["conv"].sentence == (
         "is memory-bound: it loads 352 bytes for 9,216 MACs; 33% of its cycles compute, 29% wait "
@@ -183,19 +192,18 @@ def test_layers_are_described_by_their_bound() -> None:
     )
 
 
-def test_the_command_says_the_same(capsys: Capture, tmp_path: Path) -> None:
+def test_the_command_says_the_same(digits: Advice, capsys: Capture, tmp_path: Path) -> None:
     place = tmp_path / "advice.json"
     out = command_line.dla(
         capsys, "advise", "digits-cnn", "--json", place, "--csv", tmp_path / "advice.csv"
     ).out
-    found = dla.advise("digits-cnn")
     told = json.loads(place.read_text())
-    assert told["changes"] == list(found.records())
+    assert told["changes"] == list(digits.records())
     assert [limit["name"] for limit in told["limits"]] == [
         "all layers",
-        *(limit.name for limit in found.layers),
+        *(limit.name for limit in digits.layers),
     ]
-    assert set(commands(found)) <= set(out.splitlines())
+    assert set(commands(digits)) <= set(out.splitlines())
     assert len((tmp_path / "advice.csv").read_text().splitlines()) == 1 + len(told["changes"])
 
 
@@ -206,6 +214,7 @@ def test_a_target_that_is_none(capsys: Capture, target: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("advice")
 def test_a_run_ends_with_the_two_best_changes(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +237,7 @@ def test_a_run_ends_with_the_two_best_changes(
     assert " fewer cycles: " not in command_line.dla(capsys, "run", "digits-cnn", "--no-advice").out
 
 
+@pytest.mark.usefixtures("advice")
 def test_a_command_sets_each_key_once(capsys: Capture) -> None:
     """A change replaces a setting of the same key."""
     out = command_line.dla(capsys, "run", "digits-cnn", "--set", "dram_latency=200").out
