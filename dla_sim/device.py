@@ -18,7 +18,8 @@ from dla_sim.engine.breakdown import break_down
 from dla_sim.engine.times import CommandTimes, completion_order, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.kernels.compiled import load_compiled
-from dla_sim.kernels.dispatch import Kernel, Kernels, carry_out
+from dla_sim.kernels.dispatch import Kernels
+from dla_sim.kernels.steps import Step, prepare_steps
 from dla_sim.prepared import PreparedProgram, SystemMemory, check_inputs, prepare, scratchpad
 from dla_sim.timing import Timing
 from isa.arch import Arch
@@ -167,12 +168,12 @@ class LoadedProgram:
 
     It holds what does not depend on data, the trace included. Every run computes data again.
 
-    ``effect`` executes a command on the memories: its kernel, or its semantics.
+    ``kernels`` execute the commands on the memories.
     """
 
     prepared: PreparedProgram
     workload: Workload
-    effect: Kernel
+    kernels: Kernels
     memory: SystemMemory
     engine: Engine
 
@@ -198,6 +199,15 @@ class LoadedProgram:
         command. The same check makes the order within a cycle, which is by unit, irrelevant.
         """
         return tuple(completion_order(self.workload, self.trace.times))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Functions that together apply the effects of all commands in order of completion."""
+        commands = [self.prepared.commands[number] for number in self.order]
+        written = self.memory.written
+        return prepare_steps(
+            commands, self.kernels, self.prepared.sram_peak_bytes, self.memory.data, written
+        )
 
 
 class Device:
@@ -282,7 +292,7 @@ class Device:
         return LoadedProgram(
             prepared,
             Workload(prepared.demands, self.timing),
-            self._kernels.run,
+            self._kernels,
             SystemMemory(program, operands),
             self._engine,
         )
@@ -298,9 +308,8 @@ class Device:
         prepared = loaded.prepared
         sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
         machine = Machine(self.arch, sram, memory.data)
-        commands = prepared.commands
-        for number in report_each(loaded.order, f"simulating {program.name}", self._progress):
-            carry_out(loaded.effect, commands[number], machine)
+        for step in report_each(loaded.steps, f"simulating {program.name}", self._progress):
+            step(machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 
 

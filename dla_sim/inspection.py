@@ -337,7 +337,7 @@ class Playback:
             scratchpad(device.arch, loaded.prepared.sram_peak_bytes, 0),
             loaded.memory.data,
         )
-        self._effect = loaded.effect
+        self._effect = loaded.kernels.run
         self._commands = loaded.prepared.commands
         self._end = trace.times.end
         self._order = loaded.order

@@ -90,7 +90,7 @@ def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
 class SystemMemory:
     """System memory of a program: zeros, its images and its command words.
 
-    Reused from run to run.
+    Reused from run to run. Only bytes in the ranges ``written`` change.
     """
 
     def __init__(self, program: Program, operands: Iterable[Operands]) -> None:
@@ -107,11 +107,11 @@ class SystemMemory:
             if write.space == "dram"
         ]
         written += [(tensor.address, tensor.address + tensor.nbytes) for tensor in program.tensors]
-        self._written = _merge(written)
+        self.written = _merge(written)
         self._spoiled = [
             (at, image)
             for at, image in self._images
-            if _is_touching(at, at + image.size, self._written)
+            if _is_touching(at, at + image.size, self.written)
         ]
 
     def reset(self) -> None:
@@ -119,7 +119,7 @@ class SystemMemory:
 
         The written ranges become zeros or the program's images again.
         """
-        for low, high in self._written:
+        for low, high in self.written:
             self.data[low:high] = 0
         for address, image in self._spoiled:
             self.data[address : address + image.size] = image

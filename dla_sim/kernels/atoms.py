@@ -153,13 +153,13 @@ def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | No
         results.surfaces * results.atom // element,
     )
     way = products(prod(size) * shape.pixels)
-    if groups > 1 and (groups > _MOST_GROUPS or prod(size) > _GROUPED_WEIGHTS):
+    if not has_few_groups(groups, size):
         return None
 
     def make(stored: Bytes) -> NDArray[Any]:
         plain = np.empty(shape.oc * shape.ic // groups * shape.kh * shape.kw, np.uint8)
         blocks.read(stored, plain)
-        return way.prepare_right(_arrange_by_pixels(plain.view(np.int8), shape, groups, size))
+        return way.prepare_right(arrange_by_pixels(plain.view(np.int8), shape, groups, size))
 
     use = (
         command.fields.get(MAPPING.name, 0),
@@ -181,6 +181,11 @@ def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | No
         _Ending(results, bands, command, tables), shape, pixels, fill, way, weights
     ).run
     return _prepare_product(command, arch, shape, prod(size[:2]) * shape.ic // groups, run, partial)
+
+
+def has_few_groups(groups: int, sizes: tuple[int, ...]) -> bool:
+    """Return True if one product is faster than one per group; ``sizes`` are its weights."""
+    return groups == 1 or (groups <= _MOST_GROUPS and prod(sizes) <= _GROUPED_WEIGHTS)
 
 
 def _prepare_product(
@@ -234,7 +239,7 @@ class _Band(NamedTuple):
     wide: int
 
 
-def _arrange_by_pixels(
+def arrange_by_pixels(
     plain: NDArray[np.int8], shape: WindowRegisters, groups: int, size: tuple[int, ...]
 ) -> NDArray[np.int8]:
     """Return weights (KH * KW * channels, outputs) as the right operand of the product.

@@ -32,6 +32,9 @@ class Compiled:
     requantise_rows: Callable[..., None]
     requantise_columns: Callable[..., None]
     depthwise: Callable[..., None]
+    run_steps: Callable[..., None]
+    group: int
+    deepest: int
 
 
 @cache
@@ -49,6 +52,8 @@ def load_compiled() -> Compiled:
         raise MissingExtraError(
             f"compiled kernels need numba; install it with: {remedy('fast')}"
         ) from error
+    from dla_sim.kernels import stepping
+
     for helper in (_requantise, _scale, _take, _stack, _add_kernel_row, _pick):
         register_jitable(helper)
     ended = "int32[:, ::1], Tuple((float64, float64, int64)), int8[::1], int64"
@@ -59,6 +64,9 @@ def load_compiled() -> Compiled:
         _compile(
             numba, depthwise, f"void(UniTuple(int64, 8), UniTuple(int64, 9), int64, {ended}, int64)"
         ),
+        stepping.run_steps,
+        stepping.GROUP,
+        max(positions for _, positions in stepping.SIZES),
     )
 
 

@@ -1,5 +1,7 @@
 """Kernels that move bytes: transfers, permutations, look-up tables and unary int8 instructions."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import prod
 
@@ -125,10 +127,13 @@ def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
 
 
 def transfer(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a kernel for a DMA transfer; None if the kernel cannot execute the command.
+    """Prepare a kernel for a DMA transfer; None if the kernel cannot execute the command."""
+    found = describe_transfer(command)
+    return None if found is None else found.run
 
-    The kernel executes no transfers of no bytes, and none that write bytes twice.
-    """
+
+def describe_transfer(command: Command) -> ByteTransfer | None:
+    """Return a DMA transfer; None if it has no bytes or writes bytes twice."""
     unit = command.unit.name
     reading = command.instruction.mnemonic == "OP_DMA_READ"
     sram = side(command, "sram")
@@ -137,19 +142,19 @@ def transfer(command: Command, arch: Arch) -> Attempt | None:
     if not prod(size) or not _is_nested(sram if reading else dram):
         return None
     if not sram.dims and not dram.dims:
-        return _Transfer(
+        return ByteTransfer(
             (sram.nbytes,), sram.address, (1,), sram.end, dram.address, (1,), dram.end, reading
-        ).run
+        )
     steps = (
         (*(command[f"{unit}_{name}_STRIDE_{d}"] for d in (3, 2, 1)), 1) for name in ("SRAM", "DRAM")
     )
-    return _Transfer(
+    return ByteTransfer(
         size, sram.address, next(steps), sram.end, dram.address, next(steps), dram.end, reading
-    ).run
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Transfer:
+class ByteTransfer:
     """Prepared transfer of ``size`` bytes between two strided boxes.
 
     With ``reading`` it copies from system memory to the scratchpad.
@@ -168,13 +173,17 @@ class _Transfer:
         """Execute a prepared DMA transfer; return False if it exceeds a memory."""
         if self.sram_end > machine.sram.size or self.dram_end > machine.dram.size:
             return False
+        self.move(machine)
+        return True
+
+    def move(self, machine: Machine) -> None:
+        """Copy the bytes of a transfer inside both memories."""
         sram = np.ndarray(self.size, np.uint8, machine.sram, self.sram, self.sram_strides)
         dram = np.ndarray(self.size, np.uint8, machine.dram, self.dram, self.dram_strides)
         if self.reading:
             np.copyto(sram, dram)
         else:
             np.copyto(dram, sram)
-        return True
 
 
 def permutation(command: Command, arch: Arch) -> Attempt | None:

@@ -305,7 +305,7 @@ def prepare_sums(
     Returns: None if the kernel cannot execute the command: clamp limits in the wrong order, or
         results that overlap operands.
     """
-    finish = _finish(command, arch, sums)
+    finish = finish_of(command, arch, sums)
     if finish is None:
         return None
     if initial is not None:
@@ -331,7 +331,7 @@ def prepare_sums(
     return attempt
 
 
-def _finish(command: Command, arch: Arch, sums: Sums) -> Finish | None:
+def finish_of(command: Command, arch: Arch, sums: Sums) -> Finish | None:
     """Return how a convolution or matrix product converts its sums.
 
     Returns None if no kernel can execute the command: clamp limits in the wrong order.
