@@ -51,6 +51,14 @@ def test_whole_networks_on_all_processors(name: str) -> None:
     assert run_network(name, ["host", *MACHINES])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits-cnn", "autoencoder"])
+def test_small_networks_on_the_hardware(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DLA_NO_CACHE")  # other tests build the same hardware
+    array = {"pe.ic": 2, "pe.oc": 2, "post_lanes": 4}
+    assert run_network(name, ["host"], "rtl", **array)
+
+
 def test_refusal_names_the_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["export", "--bare-metal", "digits-cnn", "--cpu", "depthwise", "-o", str(tmp_path)]
     assert main(words) == 2

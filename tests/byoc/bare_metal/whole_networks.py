@@ -54,16 +54,21 @@ def run_processor(
     return run_qemu(served, machine, build_qemu_image(machine, folder, *flags))
 
 
-def run_network(name: str, processors: list[str], engine: str = "simulator") -> bool:
+def run_network(
+    name: str, processors: list[str], engine: str = "simulator", **settings: int
+) -> bool:
     """Export a network once and run it on every processor; return whether all are equal."""
     passed = True
-    isa = "v4" if engine == "rtl" else "v5"
-    served = Served({"isa": isa}, hardware=engine == "rtl")
-    faulty = Served({"isa": isa}, corrupt=WRONG_SIZE)
+    machine = {"isa": "v4" if engine == "rtl" else "v5", "settings": settings}
+    served = Served(machine, hardware=engine == "rtl")
+    faulty = Served(machine, corrupt=WRONG_SIZE)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         words = ["export", "--bare-metal", name, *NETWORKS[name], "-o", place, "--quiet"]
-        if run_dla([*words, "--isa", isa]) != 0:
+        words += ["--isa", str(machine["isa"])]
+        for key, value in settings.items():
+            words += ["--set", f"{key}={value}"]
+        if run_dla(words) != 0:
             return False
         for processor in processors:
             if processor == "socket":
