@@ -5,7 +5,7 @@ The checker is independent of the planner.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -324,17 +324,22 @@ def check_plan(
             raise InputError(
                 f"buffer '{request.name}' at {address:#x} leaves the {capacity} bytes of SRAM"
             )
-    live: list[int] = []
-    for index in sorted(range(len(requests)), key=lambda index: requests[index].first):
+    sized = [index for index, request in enumerate(requests) if request.nbytes]
+    ending = sorted(sized, key=lambda index: requests[index].last, reverse=True)
+    live: list[tuple[int, int]] = []  # sorted addresses and indices of live buffers, all disjoint
+    for index in sorted(sized, key=lambda index: requests[index].first):
         request = requests[index]
         address = addresses[index]
-        live = [other for other in live if requests[other].last >= request.first]
-        for other in live:
-            low = max(address, addresses[other])
-            if low < min(address + request.nbytes, addresses[other] + requests[other].nbytes):
+        while requests[ending[-1]].last < request.first:
+            ended = ending.pop()
+            del live[bisect_left(live, (addresses[ended], ended))]
+        place = bisect_left(live, (address, index))
+        for start, other in live[max(place - 1, 0) : place + 1]:
+            low = max(address, start)
+            if low < min(address + request.nbytes, start + requests[other].nbytes):
                 raise InputError(
                     f"buffers '{requests[other].name}' and '{request.name}' are both live at step "
                     f"{request.first} "
                     f"and share byte {low:#x}"
                 )
-        live.append(index)
+        live.insert(place, (address, index))
