@@ -216,6 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``error: ``. 3: a bug of dla. 130: interrupted.
     """
     _degrade()
+    # pydantic would search all installed distributions for plugins
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # A command may run others (dla repro repeats a saved command line): obj tells it how.

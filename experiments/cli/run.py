@@ -75,8 +75,9 @@ def command(
     with options.stages() as progress:
         done = run_requested(replace(wanted, progress=progress))
     report = done.report
-    place = json or default_path(report)
-    results.write(place, report_json(report))
+    text = report_json(report)
+    place = json or default_path(report, text)
+    results.write(place, text)
     results.write_csv(csv, layer_rows(report))
     if all or summary:
         done.show(form="brief" if summary else "tables")
@@ -88,7 +89,7 @@ def command(
         if not options.is_quiet():
             say("more: --all (every table), dla advise MODEL, dla report FILE, dla help TERM")
     if ending.html:
-        beside = default_path(report) if place == results.STANDARD_OUTPUT else place
+        beside = default_path(report, text) if place == results.STANDARD_OUTPUT else place
         page = page_path(beside, beside.stem)
         write_atomically(page, done.page())
         say(f"page written to {page}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from experiments.report.parts import Part
-from experiments.report.schema import SCHEMA, RunReport, report_json
+from experiments.report.schema import SCHEMA, RunReport
 from isa.errors import InputError
 from isa.files import archive_bytes, write_atomically
 from isa.reading import json_of, read_bytes
@@ -25,13 +25,13 @@ MAXIMUM_BYTES = 1 << 28
 Kind = TypeVar("Kind", bound=Part)
 
 
-def default_path(report: RunReport) -> Path:
+def default_path(report: RunReport, text: str) -> Path:
     """Return the default path of a run report, ``runs/<model>-<hash>.json``.
 
-    The hash is the first 8 digits of the SHA-256 of the report.
+    The hash is the first 8 digits of the SHA-256 of the report's JSON ``text``.
     """
     model = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(report.model).stem or report.model)
-    digest = hashlib.sha256(report_json(report).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Path(DEFAULT_FOLDER) / f"{model}-{digest}.json"
 
 

@@ -32,9 +32,14 @@ from experiments.running.check import (
     measure_accuracy,
 )
 from experiments.running.declared import command_of
-from experiments.running.described import run_described, settle_machine
 from experiments.running.door import door
-from experiments.running.given import Given, MachineChoice, RunKeywords, RunRequest
+from experiments.running.given import (
+    DEFAULT_PRESET,
+    Given,
+    MachineChoice,
+    RunKeywords,
+    RunRequest,
+)
 from experiments.running.in_memory import ComparedExecutor, Feeds, InputBatch
 from experiments.running.network import Network, load, network_batch
 from experiments.running.result import Result
@@ -94,6 +99,10 @@ def run_requested(wanted: RunRequest) -> Result:
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid
     input. Equal arguments give equal reports.
     """
+    if wanted.machine is None and str(wanted.preset) == DEFAULT_PRESET:
+        return _run_simulated(wanted)
+    from experiments.running.described import run_described, settle_machine
+
     wanted, described = settle_machine(wanted)
     return _run_simulated(wanted) if described is None else run_described(wanted, described)
 

@@ -37,6 +37,7 @@ def test_help_imports_nothing_heavy() -> None:
     [
         ("import dla", 20),
         ("from experiments.cli.main import main; main(['--help'])", 110),
+        ("from experiments.cli.main import main; main(['run', 'digits-cnn', '--no-advice'])", 760),
     ],
 )
 def test_a_start_imports_few_modules(program: str, most: int, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_texts_and_numbers_are_bounded(path: tuple[Any, ...], value: object, mes
 
 def test_save_and_load(tmp_path: Path) -> None:
     report = RunReport.model_validate(sample())
-    path = tmp_path / "folder" / default_path(report)
+    path = tmp_path / "folder" / default_path(report, report_json(report))
     write_atomically(path, report_json(report))
     assert load_report(path) == report
     assert path.name.startswith("tiny-")
