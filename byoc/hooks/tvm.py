@@ -210,7 +210,10 @@ def embed_models(module: Any) -> Any:
         and not str(function.attrs["global_symbol"]).startswith(_RUN)  # has its model already
     }
     if len(ours) > MAX_FUNCTIONS:
-        raise InputError(f"{len(ours)} functions of the accelerator; at most {MAX_FUNCTIONS} run")
+        raise InputError(
+            f"the module has {len(ours)} functions of the accelerator, {MAX_FUNCTIONS} are "
+            "possible; divide the module"
+        )
     module = tvm.IRModule(dict(module.functions_items()), module.attrs)
     models: dict[Any, Any] = {}
     for number, (var, function) in enumerate(ours.items()):

@@ -355,7 +355,7 @@ def test_an_exported_library_runs_in_another_process(tmp_path: Path) -> None:
     assert found["cycles"].tolist() == cycles
 
 
-def test_functions_need_their_models() -> None:
+def test_functions_need_their_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of one's own must end with embed_models; a second call changes nothing."""
     arch = Arch()
     patterns = hook.make_patterns(arch)
@@ -370,6 +370,9 @@ def test_functions_need_their_models() -> None:
     ]
     assert function.attrs["global_symbol"] == "dla.run0"
     assert len(function.params) == 2
+    monkeypatch.setattr(hook, "MAX_FUNCTIONS", 0)
+    with pytest.raises(InputError, match=r"has 1 functions .*, 0 are possible; divide the module$"):
+        hook.embed_models(module)
 
 
 @pytest.mark.parametrize(
