@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.emission.sharing import ADDRESS_REGISTERS, MovedBuffer, move_address, share_memory
 from byoc.scheduling.stream import AT_ONCE, CommandStep, StepSource
 from isa.access import Access, touch
 from isa.arch import Arch
@@ -245,10 +246,12 @@ def emit(
     arch: Arch,
     strict: bool,
     store_waits: Mapping[int, int],
+    intermediates: Sequence[tuple[int, int]] = (),
 ) -> Emission:
     """Emit the words of ``steps`` with scratchpad buffers at ``addresses``.
 
-    ``strict`` and ``store_waits`` are as in :func:`derive_tokens`.
+    ``strict`` and ``store_waits`` are as in :func:`derive_tokens`. ``intermediates`` are byte
+    ranges of system memory in rising order; those that are not in use at the same time share bytes.
     """
     registers = [_place_pointers(step, addresses) for step in steps]
     file = variant(arch.isa).register_file
@@ -259,7 +262,15 @@ def emit(
     stream = derive_tokens([step.unit for step in steps], operands, strict, store_waits)
     issues = [_issue(item, steps, registers) for item in stream]
     issues.append(Issue((), encode_operation(OP_END, {})))
-    kept = elide(issues, file.reset)
+    moves = share_memory(
+        (
+            (item.unit, item.clock, operands[item.index])
+            for item in stream
+            if item.index is not None
+        ),
+        intermediates,
+    )
+    kept = [_move_issue(issue, moves) for issue in elide(issues, file.reset)]
     provenance = _provenance(kept, [steps[item.serves].source for item in stream])
     numbered = ((number, item.index) for number, item in enumerate(stream))
     by_number = tuple((number, steps[index]) for number, index in numbered if index is not None)
@@ -340,6 +351,15 @@ class Issue(NamedTuple):
 
     writes: tuple[tuple[str, int], ...]
     word: int
+
+
+def _move_issue(issue: Issue, moves: Sequence[MovedBuffer]) -> Issue:
+    """Return an issue with the new addresses of buffers in system memory."""
+    writes = tuple(
+        (name, move_address(value, moves) if name in ADDRESS_REGISTERS else value)
+        for name, value in issue.writes
+    )
+    return Issue(writes, issue.word)
 
 
 def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Issue, ...]:

@@ -122,8 +122,8 @@ def compile_region(
     without one.
 
     System memory contains, in this order: inputs, outputs, intermediates, constants and commands,
-    each at a multiple of 64 bytes. Raises InputError for an operation that does not fit or that the
-    ISA lacks; partitioning prevents both.
+    each at a multiple of 64 bytes. Intermediates share bytes that are free. Raises InputError for
+    an operation that does not fit or that the ISA lacks; partitioning prevents both.
     """
     shared = pool or SearchPool[Compiled]()
     if schedule == "seed":
@@ -289,7 +289,14 @@ def _emit_region(
     ``asked`` is the result of :func:`_compute_demand`.
     """
     memory = scheduled.memory
-    emission = emit(scheduled.steps, scheduled.addresses, arch, strict, scheduled.store_waits)
+    intermediates = [
+        (memory.dram[one.name], memory.dram[one.name] + one.nbytes)
+        for one in memory.lowered.buffers
+        if one.role == "intermediate"
+    ]
+    emission = emit(
+        scheduled.steps, scheduled.addresses, arch, strict, scheduled.store_waits, intermediates
+    )
     image = memory.constants.image()
     start = memory.constants.address
     command_address = _align_up(start + image.size)
