@@ -46,13 +46,14 @@ class DimensionsArgument:
 
 
 @dataclass(frozen=True)
-class LayoutArgument:
-    """Pointer argument to a ``struct dla_layout``; ``fields`` are its members in order."""
+class StructArgument:
+    """Pointer argument to a structure of C; ``fields`` are its members in order."""
 
+    name: str
     fields: tuple[int, ...]
 
 
-CArgument = str | BufferArgument | ConstantArgument | DimensionsArgument | LayoutArgument
+CArgument = str | BufferArgument | ConstantArgument | DimensionsArgument | StructArgument
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from byoc.bare_metal.calls import (
     BufferArgument,
+    CArgument,
     CCall,
     ConstantArgument,
     DimensionsArgument,
@@ -25,9 +26,11 @@ from byoc.bare_metal.calls import (
     c_type,
     to_bytes,
 )
+from byoc.bare_metal.integer_parts import translate_integer_node
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Graph, Node, Value
 from byoc.host.sessions import Numerics, PartSession, opener
+from byoc.operators.domain import affine
 from byoc.operators.onnx_view import (
     ADD,
     DEQUANTIZE,
@@ -49,6 +52,14 @@ _FLOAT_OPERATIONS = {ADD: "+", SUBTRACT: "-", MULTIPLY: "*", DIVIDE: "/"}
 _ROUNDED = ("int8", "uint8", "int16", "uint16")
 DRAWN_RUNS = 8
 """Runs with drawn numbers that must agree with the copies that a node becomes."""
+_ROUNDINGS: Mapping[str, Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]] = {
+    "DLA_DIVIDE": lambda x, scale: np.rint(x / scale),
+    "DLA_RECIPROCAL": lambda x, scale: np.rint(x * (np.float32(1) / scale)),
+    "DLA_HALF_AWAY": lambda x, scale: np.trunc(
+        (x / scale) + np.copysign(0.5, x).astype(np.float64)
+    ),
+}
+"""Rules of quantisation by name in C: ONNX Runtime, XNNPACK and LiteRT's reference kernels."""
 Run = Callable[[NDArray[Any]], NDArray[Any]]
 
 
@@ -71,7 +82,8 @@ class HostTranslator:
         return tuple(call for node in part.nodes for call in self._translate(node, part))
 
     def _translate(self, node: Node, part: HostPart) -> tuple[CCall, ...]:
-        reason = "C does not give the bits of this operator; run it on the accelerator"
+        kind = "integer" if node.integer else "float"
+        reason = f"C has no function for this {kind} operator; run it on the accelerator"
         values = self.graph.values
         for name in (*self._list_inputs(node), *node.outputs):
             c_type(values[name])
@@ -80,7 +92,11 @@ class HostTranslator:
         if node.op_type == DEQUANTIZE:
             return (self._dequantise(node),)
         if len(node.outputs) == 1:
-            found = self._trace(node) or self._translate_onnx(node, part)
+            found = (
+                self._translate_integers(node)
+                or self._trace(node)
+                or self._translate_onnx(node, part)
+            )
             if found:
                 return found
         raise _refusal(node, node.remark or reason)
@@ -91,17 +107,26 @@ class HostTranslator:
 
     def _quantise(self, node: Node) -> CCall:
         source, result = (self.graph.values[names[0]] for names in (node.inputs, node.outputs))
-        if not isinstance(self.model, ModelProto):
-            raise _refusal(node, "LiteRT's rounding depends on its kernels; use --integer-io")
         if source.dtype != "float32" or result.dtype not in _ROUNDED:
             raise _refusal(node, f"it quantises {source.dtype} to {result.dtype}")
-        arguments = (
-            BufferArgument(result.name, "void", written=True),
-            c_type(result),
-            BufferArgument(source.name, "float"),
-            *_scale(node, result),
-        )
-        return CCall("dla_quantize", arguments)
+        scale, zero, arguments = _scales(node, result)
+        session = self._open(node)
+        generator = np.random.default_rng(0)
+        limits = np.iinfo(result.dtype)
+        matching = list(_ROUNDINGS)
+        for _ in range(DRAWN_RUNS):
+            steps = generator.integers(4 * limits.min, 4 * limits.max, source.shape) / 2
+            drawn = ((steps - zero) * scale).astype(np.float32)
+            wanted = session.run({source.name: drawn})[result.name]
+            for name in tuple(matching):
+                found = (_ROUNDINGS[name](drawn, scale) + zero).clip(limits.min, limits.max)
+                if (found != wanted).any():
+                    matching.remove(name)
+        if not matching:
+            raise _refusal(node, "its runtime rounds by a rule that C does not have")
+        first = (BufferArgument(result.name, "void", written=True), c_type(result))
+        second = BufferArgument(source.name, "float")
+        return CCall("dla_quantize", (*first, second, *arguments, matching[0]))
 
     def _dequantise(self, node: Node) -> CCall:
         source, result = (self.graph.values[names[0]] for names in (node.inputs, node.outputs))
@@ -111,9 +136,41 @@ class HostTranslator:
             BufferArgument(result.name, "float", written=True),
             BufferArgument(source.name, "void"),
             c_type(source),
-            *_scale(node, source),
+            *_scales(node, source)[2],
         )
         return CCall("dla_dequantize", arguments)
+
+    def _translate_integers(self, node: Node) -> tuple[CCall, ...]:
+        """Return the calls of a product, a softmax or a function of two bytes, else none."""
+        if self.numerics == "onnxruntime":
+            found = translate_integer_node(self.graph, node)
+            if found:
+                return found
+        sources = [self.graph.values[name] for name in dict.fromkeys(self._list_inputs(node))]
+        sources.sort(key=lambda one: one.elements)
+        result = self.graph.values[node.outputs[0]]
+        if len(sources) != 2 or any(one.dtype not in _BYTES for one in (*sources, result)):
+            return ()
+        session = self._open(node)
+
+        def run(*codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+            pairs = zip(sources, codes, strict=True)
+            found = session.run({one.name: some.view(one.dtype) for one, some in pairs})
+            return found[result.name].view(np.uint8)
+
+        table = find_pairs(run, (sources[0].shape, sources[1].shape), result.shape)
+        if table is None:
+            return ()
+        steps = [_broadcast_steps(one.shape, result.shape) for one in sources]
+        dims = tuple(zip(result.shape, *steps, strict=True))
+        arguments = (
+            BufferArgument(result.name, written=True),
+            *(BufferArgument(one.name) for one in sources),
+            *_shorten_pairs(node, table, (*sources, result)),
+            DimensionsArgument(dims),
+            f"{len(dims)}u",
+        )
+        return (CCall("dla_combine_bytes", arguments),)
 
     def _trace(self, node: Node) -> tuple[CCall, ...]:
         """Return the calls of a byte table or of copies, found by running the node; else none."""
@@ -224,12 +281,31 @@ def _refusal(node: Node, reason: str) -> InputError:
     )
 
 
-def _scale(node: Node, value: Value) -> tuple[str, str, str]:
-    """Return the arguments count, scale and zero point of an integer tensor."""
-    if value.quantization is None or not value.quantization.per_tensor:
-        raise _refusal(node, "it has several scales, or scales computed at run time")
+def _scales(
+    node: Node, value: Value
+) -> tuple[NDArray[np.float32], NDArray[np.int32], tuple[CArgument, ...]]:
+    """Return the scales and zero points of an integer tensor, and the arguments for them.
+
+    The arrays broadcast to the tensor. The arguments are its elements, the scales, the zero points,
+    their number, and the elements between two of them.
+    """
+    if value.quantization is None:
+        raise _refusal(node, "its scales are computed at run time; make them constants")
     scale, zero = value.quantization.scale, value.quantization.zero_point
-    return f"{value.elements}u", c_float(float(scale.item())), str(int(zero.item()))
+    axis = value.quantization.axis or 0
+    behind = len(value.shape) - axis - 1 if scale.size > 1 else 0
+    zeros = np.broadcast_to(zero, scale.shape)
+    numbers = (value.elements, scale.size, int(np.prod(value.shape[axis + 1 :])))
+    count, channels, inner = (f"{number}u" for number in numbers)
+    shape = (-1, *[1] * behind)
+    arguments = (
+        count,
+        ConstantArgument(to_bytes(scale), "float"),
+        ConstantArgument(to_bytes(zeros.astype("<i4")), "int32_t"),
+        channels,
+        inner,
+    )
+    return scale.reshape(shape), zeros.reshape(shape), arguments
 
 
 def _refuse_fused(node: Node, part: HostPart) -> None:
@@ -296,6 +372,67 @@ def _find_table(run: Run, source: Value) -> NDArray[np.uint8] | None:
         if ((known >= 0) & (known != found)).any() or (table[codes] != found).any():
             return None
     return table.clip(0).astype(np.uint8)
+
+
+def find_pairs(
+    run: Callable[..., NDArray[np.uint8]],
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    result: tuple[int, ...],
+) -> NDArray[np.uint8] | None:
+    """Return the byte that an operator makes of each pair of bytes, or None.
+
+    None means that it is not element-wise, or repeats elements of the second operand. The table has
+    the shape (256, 256).
+    """
+    sizes = zip(shapes[0][::-1], result[::-1], strict=False)
+    if shapes[1] != result or any(one not in (1, size) for one, size in sizes):
+        return None
+    table = np.zeros((256, 256), np.uint8)
+    rising = np.arange(math.prod(result)).reshape(result)
+    for code, begin in product(range(256), range(0, 256, rising.size)):
+        codes = (rising + begin).astype(np.uint8)
+        table[code, codes] = run(np.full(shapes[0], code, np.uint8), codes)
+    generator = np.random.default_rng(0)
+    for _ in range(DRAWN_RUNS):
+        drawn = [generator.integers(0, 256, shape).astype(np.uint8) for shape in shapes]
+        if (table[drawn[0], drawn[1]] != run(*drawn)).any():
+            return None
+    return table
+
+
+def _shorten_pairs(
+    node: Node, table: NDArray[np.uint8], values: tuple[Value, ...]
+) -> tuple[CArgument, ...]:
+    """Return the arguments of ``dla_combine_bytes`` that describe a table of pairs.
+
+    For the sums and products of ONNX Runtime these are two tables of 256 numbers. The expression is
+    compared with all entries; where it differs, the arguments are the table itself.
+    """
+    numbers = table.view(values[2].dtype).astype(np.int64)
+    low, high = int(numbers.min()), int(numbers.max())
+    if node.integer and node.op_type in (ADD, MULTIPLY):
+        operands = sorted(values[:2], key=lambda value: node.inputs.index(value.name))
+        one, other, last = map(affine, (*operands, values[2]))
+        a, b = (np.arange(256, dtype=np.uint8).view(value.dtype) * 1.0 for value in operands)
+        sign, zero = _FLOAT_OPERATIONS[node.op_type], 0
+        factors: list[NDArray[np.floating[Any]]]
+        if node.op_type == ADD:
+            first, second = np.float32(one.scale / last.scale), np.float32(other.scale / last.scale)
+            moved = np.float32(second * np.float32(other.zero_point))
+            inner = np.float32(float(first) * one.zero_point + float(moved))
+            shift = np.float32(last.zero_point) - inner
+            factors = [a * first, (b * second + shift).astype(np.float32)]
+        else:
+            zero = last.zero_point
+            scale = np.float32(np.float32(one.scale * other.scale) / last.scale)
+            factors = [a - one.zero_point, (b - other.zero_point) * scale]
+        both = np.stack(factors[:: 1 if operands[0] is values[0] else -1])
+        found = both[0][:, None] + both[1] if sign == "+" else both[0][:, None] * both[1]
+        found = found.astype(np.float32) + np.float32(zero)
+        if (np.rint(found).clip(low, high) == numbers).all():
+            data = ConstantArgument(to_bytes(both), "double")
+            return "NULL", data, f"'{sign}'", c_float(zero), str(low), str(high)
+    return ConstantArgument(table.reshape(-1)), "NULL", "0", "0.0f", "0", "0"
 
 
 def _copy_pieces(run: Run, sources: Sequence[Value], result: Value) -> tuple[CCall, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from byoc.bare_metal.calls import BufferArgument, CCall, LayoutArgument, c_type, count_bytes
+from byoc.bare_metal.calls import BufferArgument, CCall, StructArgument, c_type, count_bytes
 from byoc.bare_metal.host_parts import HostTranslator, copy_call
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
@@ -85,7 +85,7 @@ def plan_network(network: CompiledNetwork) -> NetworkPlan:
     interface = network.interface
     inputs = [_plan_port(port, graph.values, sizes) for port in interface.inputs]
     calls: list[PlannedCall] = [
-        call for port in interface.inputs for call in _arrange_input(port, graph.values)
+        call for port in interface.inputs for call in _view_port(port, graph.values, arrange=True)
     ]
     translator = HostTranslator(network.package.model, graph, network.arch.numerics)
     for part in network.partition.parts:
@@ -94,7 +94,8 @@ def plan_network(network: CompiledNetwork) -> NetworkPlan:
         else:
             calls += translator.translate_part(part)
     outputs = [_plan_port(port, graph.values, sizes) for port in interface.outputs]
-    calls += [call for port in interface.outputs for call in _restore_output(port, graph.values)]
+    for port in interface.outputs:
+        calls += _view_port(port, graph.values, arrange=False)
     ports = {port.name: port.buffer for port in (*inputs, *outputs)}
     calls += _pass_state(network, ports, sizes)
     for name in (buffer.name for call in calls for buffer in _list_buffers(call)):
@@ -156,17 +157,11 @@ def _is_direct(port: NetworkPort, values: Mapping[str, Value]) -> bool:
     return len(port.tensors) == 1 and values[port.tensors[0]].layout is None
 
 
-def _arrange_input(port: NetworkPort, values: Mapping[str, Value]) -> Iterator[CCall]:
-    """Yield the calls that convert an input from the model's layout to the graph's."""
+def _view_port(port: NetworkPort, values: Mapping[str, Value], arrange: bool) -> Iterator[CCall]:
+    """Yield the calls that convert a port from the model's layout to the graph's, or back."""
     if not _is_direct(port, values):
-        for name in port.tensors:
-            yield _view_call(f"port {port.name}", port.value, values[name], arrange=True)
-
-
-def _restore_output(port: NetworkPort, values: Mapping[str, Value]) -> Iterator[CCall]:
-    """Yield the calls that convert an output from the graph's layout to the model's."""
-    if not _is_direct(port, values):
-        yield _view_call(f"port {port.name}", port.value, values[port.tensors[0]], arrange=False)
+        for name in port.tensors if arrange else port.tensors[:1]:
+            yield _view_call(f"port {port.name}", port.value, values[name], arrange)
 
 
 def _view_call(buffer: str, outside: Value, value: Value, arrange: bool) -> CCall:
@@ -202,8 +197,11 @@ def _plan_region(
     for one in program.outputs:
         unpacks.append(_move_call(one, values[one.name], program, window))
         if values[one.name].dtype == domain.INDEX:
-            unpacks.append(_widen_call(values[one.name]))
-            sizes[f"index {one.name}"] = values[one.name].elements
+            count = sizes[f"index {one.name}"] = values[one.name].elements
+            target = BufferArgument(one.name, "int64_t", written=True)
+            source = BufferArgument(f"index {one.name}", "int8_t")
+            numbers = (f"{count}u", str(domain.INDEX_OFFSET))
+            unpacks.append(CCall("dla_widen_index", (target, source, *numbers)))
     guards = [
         (BufferArgument(name), count_bytes(values[name]), wanted) for name, wanted in region.guards
     ]
@@ -228,18 +226,10 @@ def _move_call(tensor: Tensor, value: Value, program: Program, window: str) -> C
     layout = get_boundary_layout(value.shape, tensor, program.arch)
     by_row = int(layout.by_row)
     fields = (layout.images, layout.channels, layout.positions, layout.atom, by_row)
-    described = LayoutArgument((*fields, item, flip))
+    described = StructArgument("dla_layout", (*fields, item, flip))
     if tensor.role == "input":
         return CCall("dla_pack", (at, host, described))
     return CCall("dla_unpack", (host, at, described))
-
-
-def _widen_call(value: Value) -> CCall:
-    """Return the call that converts the device's indices of 8 bits to the model's."""
-    target = BufferArgument(value.name, "int64_t", written=True)
-    source = BufferArgument(f"index {value.name}", "int8_t")
-    numbers = (f"{value.elements}u", str(domain.INDEX_OFFSET))
-    return CCall("dla_widen_index", (target, source, *numbers))
 
 
 def _count_activations(program: Program, image: ProgramImage) -> int:

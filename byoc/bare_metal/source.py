@@ -19,6 +19,7 @@ from byoc.bare_metal.calls import (
     DimensionsArgument,
     c_float,
     c_type,
+    count_bytes,
     to_bytes,
 )
 from byoc.bare_metal.plan import NetworkPlan, PlannedPort, RegionCall
@@ -114,8 +115,8 @@ class _CWriter:
             rows = ", ".join(f"{{{count}u, {one}, {two}}}" for count, one, two in argument.dims)
             self.constants.append(f"static const struct dla_dimension {name}[] = {{{rows}}};\n")
             return name
-        numbers = ", ".join(f"{number}u" for number in argument.fields)
-        self.constants.append(f"static const struct dla_layout {name} = {{{numbers}}};\n")
+        numbers = ", ".join(map(str, argument.fields))
+        self.constants.append(f"static const struct {argument.name} {name} = {{{numbers}}};\n")
         return f"&{name}"
 
 
@@ -148,7 +149,7 @@ def network_header(identifier: str, name: str, plan: NetworkPlan) -> str:
                 f"{list(port.value.shape)} */"
             )
             lines.append(f"#define {upper}_{role}{number}_OFFSET {plan.offsets[port.buffer]}u")
-            lines.append(f"#define {upper}_{role}{number}_BYTES {_port_bytes(port)}u")
+            lines.append(f"#define {upper}_{role}{number}_BYTES {count_bytes(port.value)}u")
     lines += ["", f"extern const struct dla_network {prefix};", "", "#endif", ""]
     return "\n".join(lines)
 
@@ -239,7 +240,8 @@ def _ports_text(name: str, plan: NetworkPlan, ports: Sequence[PlannedPort]) -> s
         dims = ", ".join(f"{size}u" for size in port.value.shape) or "0u"
         rows.append(
             f"    {{{quote(port.name)}, {c_type(port.value)}, {len(port.value.shape)}u, {{{dims}}},"
-            f" {plan.offsets[port.buffer]}u, {_port_bytes(port)}u, {_scale_text(port.value)}}},\n"
+            f" {plan.offsets[port.buffer]}u, {count_bytes(port.value)}u, "
+            f"{_scale_text(port.value)}}},\n"
         )
     return f"\nstatic const struct dla_tensor {name}[] = {{\n{''.join(rows)}}};\n"
 
@@ -249,10 +251,6 @@ def _scale_text(value: Value) -> str:
     if found is None or not found.per_tensor:
         return "0.0f, 0"
     return f"{c_float(float(found.scale.item()))}, {int(found.zero_point.item())}"
-
-
-def _port_bytes(port: PlannedPort) -> int:
-    return port.value.elements * np.dtype(port.value.dtype).itemsize
 
 
 def _reset_text(prefix: str, plan: NetworkPlan) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.emission.sharing import ADDRESS_REGISTERS, MovedBuffer, move_address, share_memory
+from byoc.emission.sharing import ADDRESS_REGISTERS, share_memory
 from byoc.scheduling.stream import AT_ONCE, CommandStep, StepSource
 from isa.access import Access, touch
 from isa.arch import Arch
@@ -262,7 +262,7 @@ def emit(
     stream = derive_tokens([step.unit for step in steps], operands, strict, store_waits)
     issues = [_issue(item, steps, registers) for item in stream]
     issues.append(Issue((), encode_operation(OP_END, {})))
-    moves = share_memory(
+    move = share_memory(
         (
             (item.unit, item.clock, operands[item.index])
             for item in stream
@@ -270,7 +270,12 @@ def emit(
         ),
         intermediates,
     )
-    kept = [_move_issue(issue, moves) for issue in elide(issues, file.reset)]
+    kept = [
+        Issue(
+            tuple([(name, move(n) if name in ADDRESS_REGISTERS else n) for name, n in writes]), word
+        )
+        for writes, word in elide(issues, file.reset)
+    ]
     provenance = _provenance(kept, [steps[item.serves].source for item in stream])
     numbered = ((number, item.index) for number, item in enumerate(stream))
     by_number = tuple((number, steps[index]) for number, index in numbered if index is not None)
@@ -351,15 +356,6 @@ class Issue(NamedTuple):
 
     writes: tuple[tuple[str, int], ...]
     word: int
-
-
-def _move_issue(issue: Issue, moves: Sequence[MovedBuffer]) -> Issue:
-    """Return an issue with the new addresses of buffers in system memory."""
-    writes = tuple(
-        (name, move_address(value, moves) if name in ADDRESS_REGISTERS else value)
-        for name, value in issue.writes
-    )
-    return Issue(writes, issue.word)
 
 
 def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Issue, ...]:

@@ -9,8 +9,7 @@ its first access.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -23,59 +22,43 @@ ADDRESS_REGISTERS = frozenset(side_registers(unit, "dram")[0] for unit in (Unit.
 _ALIGNMENT = 64
 
 
-class MovedBuffer(NamedTuple):
-    """Buffer that moves from bytes ``start`` to ``end`` of system memory to byte ``target``."""
-
-    start: int
-    end: int
-    target: int
-
-
 def share_memory(
     commands: Iterable[tuple[int, list[int], Operands]], buffers: Sequence[tuple[int, int]]
-) -> tuple[MovedBuffer, ...]:
-    """Return new places of intermediate buffers, in order of their old addresses.
+) -> Callable[[int], int]:
+    """Return a function that moves an address in system memory to its buffer's new place.
 
     Args:
         commands: unit, clock (:mod:`byoc.emission.emit`) and operands of each command in order.
         buffers: first and last byte + 1 of each buffer, rising.
     """
     starts = [start for start, _ in buffers]
-    seen: set[tuple[int, int]] = set()
     known = np.full((len(buffers), len(Unit)), np.iinfo(np.int64).max)
     last = np.zeros_like(known)
     for unit, clock, operands in commands:
         for access in (*operands.reads, *operands.writes):
             number = bisect(starts, access.address) - 1
-            if access.space != "dram" or number < 0 or access.address >= buffers[number][1]:
-                continue
-            if (number, unit) not in seen:
-                seen.add((number, unit))
+            if access.space == "dram" and number >= 0 and access.address < buffers[number][1]:
                 before = [count - (other == unit) for other, count in enumerate(clock)]
                 known[number] = np.minimum(known[number], before)
-            last[number, unit] = clock[unit]
-    used = {number for number, _ in seen}
-    order = sorted(used, key=lambda one: buffers[one][0] - buffers[one][1])
-    targets: list[int] = []
-    for number in order:
-        start, end = buffers[number]
-        others = np.array(order[: len(targets)], np.int64)
+                last[number, unit] = clock[unit]
+    sizes = [end - start for start, end in buffers]
+    order = sorted(np.flatnonzero(last.any(axis=1)).tolist(), key=lambda one: -sizes[one])
+    targets = starts.copy()
+    for place, number in enumerate(order):
+        others = np.array(order[:place], np.int64)
         precede = (last[others] <= known[number]).all(axis=1)
         follow = (last[number] <= known[others]).all(axis=1)
         target = starts[0]
-        for place in sorted(np.flatnonzero(~(precede | follow)).tolist(), key=targets.__getitem__):
-            begin, until = buffers[order[place]]
-            if target + end - start <= targets[place]:
+        for other in sorted(others[~(precede | follow)].tolist(), key=targets.__getitem__):
+            if target + sizes[number] <= targets[other]:
                 break
-            target = max(target, align(targets[place] + until - begin, _ALIGNMENT))
-        targets.append(target)
-    moves = zip(order, targets, strict=True)
-    return tuple(MovedBuffer(*buffers[number], target) for number, target in sorted(moves))
+            target = max(target, align(targets[other] + sizes[other], _ALIGNMENT))
+        targets[number] = target
 
+    def move(address: int) -> int:
+        number = bisect(starts, address) - 1
+        if number < 0 or address >= buffers[number][1]:
+            return address
+        return address - starts[number] + targets[number]
 
-def move_address(address: int, moves: Sequence[MovedBuffer]) -> int:
-    """Return the new address of a byte of system memory; ``moves`` are in order."""
-    number = bisect(moves, address, key=lambda one: one.start) - 1
-    if number < 0 or address >= moves[number].end:
-        return address
-    return address - moves[number].start + moves[number].target
+    return move

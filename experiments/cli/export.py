@@ -15,9 +15,8 @@ from isa.errors import InputError
 if TYPE_CHECKING:
     from byoc.bare_metal.source import NetworkSample
     from byoc.compiler import CompiledNetwork
-    from dla_sim.presets import Preset
-    from experiments.running.network import Network
-    from isa.progress import Progress
+    from byoc.host.runtime import Runtime, Tensors
+    from dla_sim.device import Trace
 
 BareMetal = Annotated[
     bool,
@@ -57,10 +56,10 @@ def command(
     A folder may hold several networks: export each into it.
     """
     with options.pause_collection():
-        from byoc.bare_metal.bundle import measure_plan, plan_bundle, write_bundle
+        from byoc.bare_metal.bundle import describe_sizes, plan_bundle, write_bundle
         from dla_sim.presets import preset_toml
-        from experiments.running.inference import hardware_of
-        from experiments.running.network import load
+        from experiments.running.inference import hardware_of, open_runtime
+        from experiments.running.network import load, network_batch
 
     if not bare_metal:
         raise InputError("dla export writes one format; say --bare-metal")
@@ -69,39 +68,24 @@ def command(
     machine = hardware_of(wanted)
     with options.stages() as progress:
         network = load(wanted, progress)
-        compiled, recorded = _record(network, machine, wanted, input, no_samples, progress)
+        compiled, runtime = open_runtime(network, machine, wanted.options, progress=progress)
         plan = plan_bundle(compiled, arena)
+        progress(f"simulating {network.name}")
+        batch = (
+            [] if no_samples else network_batch(network, input, wanted.seed, wanted.options).feeds
+        )
+        recorded = [_record(compiled, runtime, feeds) for feeds in batch]
     called = name or network.name
     folder = output or Path(f"{called}-bare-metal")
     paths = write_bundle(folder, called, plan, recorded, preset_toml(machine))
-    sizes = measure_plan(plan, recorded)
-    say(
-        f"{folder}: {len(paths)} files, {len(plan.regions)} regions; arena {sizes.arena:,} bytes, "
-        f"constants {sizes.constants:,}, commands {sizes.commands:,}, samples {sizes.samples:,}"
-    )
+    sizes = describe_sizes(plan, recorded)
+    say(f"{folder}: {len(paths)} files, {len(plan.regions)} regions; {sizes}")
 
 
-def _record(
-    network: Network,
-    machine: Preset,
-    wanted: Compiling,
-    input: Path | None,
-    no_samples: bool,
-    progress: Progress,
-) -> tuple[CompiledNetwork, tuple[NetworkSample, ...]]:
-    """Compile a network, and run the inferences that the bundle's main program compares with."""
+def _record(compiled: CompiledNetwork, runtime: Runtime[Trace], feeds: Tensors) -> NetworkSample:
+    """Run an inference that the bundle's main program compares with."""
     from byoc.bare_metal.source import NetworkSample
-    from experiments.running.inference import open_runtime
-    from experiments.running.network import network_batch
 
-    compiled, runtime = open_runtime(network, machine, wanted.options, progress=progress)
-    if no_samples:
-        return compiled, ()
-    progress(f"simulating {network.name}")
-    samples = []
-    for feeds in network_batch(network, input, wanted.seed, wanted.options).feeds:
-        result = runtime.run(feeds)
-        cycles = {index: trace.cycles for index, trace in result.traces.items()}
-        given = compiled.interface.take_arrays(feeds)
-        samples.append(NetworkSample(given, result.outputs, cycles))
-    return compiled, tuple(samples)
+    result = runtime.run(feeds)
+    cycles = {index: trace.cycles for index, trace in result.traces.items()}
+    return NetworkSample(compiled.interface.take_arrays(feeds), result.outputs, cycles)

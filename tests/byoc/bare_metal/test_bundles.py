@@ -60,9 +60,9 @@ def test_small_networks_on_the_hardware(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_refusal_names_the_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["export", "--bare-metal", "digits-cnn", "--cpu", "depthwise", "-o", str(tmp_path)]
+    words = ["export", "--bare-metal", "digits-cnn", "--cpu", "pool", "-o", str(tmp_path)]
     assert main(words) == 2
-    assert "node 'depthwise' (Conv) runs on the CPU and cannot be exported" in (
+    assert "node 'pool' (MaxPool) runs on the CPU and cannot be exported: C has no function" in (
         capsys.readouterr().err
     )
     assert not list(tmp_path.iterdir())
@@ -81,7 +81,7 @@ def test_firmware_includes_all_headers(compiler: str, tmp_path: Path) -> None:
     assert {"dla_driver.h", "dla_network.h", "network_digits_cnn.h"} < set(headers)
     source = tmp_path / ("firmware.cpp" if "g++" in compiler else "firmware.c")
     lines = [f'#include "{name}"' for name in headers]
-    call = "dla_quantize(dla_arena, DLA_INT8, 0, 0, 1.0f, 0)"
+    call = "dla_quantize(dla_arena, DLA_INT8, 0, 0, 0, 0, 1, 1, DLA_DIVIDE)"
     lines += ["#include <string.h>", f"int main(void) {{ {call}; return 0; }}"]
     source.write_text("\n".join([*lines, ""]))
     run_command(["make", "-s", "-C", tmp_path / "made", "CC=gcc"])

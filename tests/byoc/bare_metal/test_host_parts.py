@@ -52,18 +52,32 @@ def test_quantise_and_dequantise_equal_onnx_runtime(host: ctypes.CDLL, dtype: st
         given = np.concatenate([ties, drawn, [0.0, -0.0, 3e38, -3e38]]).astype(np.float32)
         wanted = run_operator("QuantizeLinear", given, scale, zero)
         found = np.zeros(given.size, dtype)
-        host.dla_quantize(
-            pointer(found), number_of(dtype), pointer(given), given.size, ctypes.c_float(scale),
-            int(zero),
-        )  # fmt: skip
+        scales = np.array([scale])
+        zeros = np.array([zero], np.int32)
+        steps = (pointer(scales), pointer(zeros), 1, 1)
+        host.dla_quantize(pointer(found), number_of(dtype), pointer(given), given.size, *steps, 0)
         np.testing.assert_array_equal(found, wanted)
         real = run_operator("DequantizeLinear", wanted, scale, zero)
         again = np.zeros(given.size, np.float32)
-        host.dla_dequantize(
-            pointer(again), pointer(found), number_of(dtype), given.size, ctypes.c_float(scale),
-            int(zero),
-        )  # fmt: skip
+        host.dla_dequantize(pointer(again), pointer(found), number_of(dtype), given.size, *steps)
         np.testing.assert_array_equal(again.view(np.int32), real.view(np.int32))
+
+
+def test_several_scales_equal_onnx_runtime_channel_by_channel(host: ctypes.CDLL) -> None:
+    rng = np.random.default_rng(9)
+    given = rng.normal(0, 2, (4, 3, 50)).astype(np.float32)
+    scales = np.array([0.03, 0.01, 2.0**-5], np.float32)
+    zeros = np.array([3, -128, 0], np.int32)
+    steps = (pointer(scales), pointer(zeros), 3, 50)
+    found = np.zeros(given.shape, np.int8)
+    again = np.zeros(given.shape, np.float32)
+    host.dla_quantize(pointer(found), number_of("int8"), pointer(given), given.size, *steps, 0)
+    host.dla_dequantize(pointer(again), pointer(found), number_of("int8"), given.size, *steps)
+    for channel, (scale, zero) in enumerate(zip(scales, zeros.astype(np.int8), strict=True)):
+        wanted = run_operator("QuantizeLinear", given[:, channel], scale, zero)
+        np.testing.assert_array_equal(found[:, channel], wanted)
+        real = run_operator("DequantizeLinear", wanted, scale, zero)
+        np.testing.assert_array_equal(again[:, channel], real)
 
 
 def run_operator(
