@@ -4,7 +4,7 @@ The machine is the recommended one.
 
 All ratios from one run.
 
-    python -m benchmarks.inference [NETWORK ...] [--runs 30]
+    python -m benchmarks.inference [NETWORK ...] [--runs 30] [--ratios]
 
 For each built-in network, by default MobileNetV1-224: ONNX Runtime's time for the same int8 model,
 with the settings that checks use and with its own, which may change integers by a unit; the time of
@@ -13,6 +13,9 @@ is; the way from package to program; ``dla run`` in a process of its own, from t
 the checked report and from the cache of imported models, and its peak memory. Simulation is timed
 with NumPy's kernels and, where numba is installed, with those that it compiles (their loading is
 not counted: half a second once a process). Left out is what a user's program does beside.
+
+With ``--ratios``, only the ratios to ONNX Runtime with its own settings, by turns, of small and
+large networks.
 """
 
 from __future__ import annotations
@@ -22,19 +25,35 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks import measuring
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from byoc.package.package import Package
+    from dla_sim.device import Device
+    from isa.program import Program
+
 COLD_RUNS = 5
+SMALL = ("autoencoder", "keyword-spotting", "visual-wake-words", "resnet-8")
+"""Networks of MLPerf Tiny; the autoencoder detects anomalies."""
+LARGE = ("mobilenet-v1", "light-resnet50")
 DLA = (sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())")
+
+
+class Ratio(NamedTuple):
+    """Time of a simulated inference over ONNX Runtime's, for a network and a kind of kernels."""
+
+    network: str
+    variant: str
+    ratio: float
 
 
 def cold(*arguments: str) -> tuple[float, float]:
@@ -72,8 +91,8 @@ def measure_cold(networks: list[str], runs: int) -> str:
     return "\n".join(lines)
 
 
-def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> float:
-    """Print the seconds of ONNX Runtime sessions for a model and return the fewest."""
+def open_oracles(model: ModelProto) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+    """Return functions that run a model in ONNX Runtime with two settings, on one thread."""
     import onnxruntime
 
     from byoc.runtimes.session import OnnxRuntimeSession
@@ -85,15 +104,64 @@ def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> flo
     )
     exact = OnnxRuntimeSession(model)
     names = [value.name for value in model.graph.output]
-    found = []
-    for label, action in (
-        ("ONNX Runtime, int8, settings of the checks", lambda: exact.run(names, feed)),
-        ("ONNX Runtime, int8, its own settings", lambda: plain.run(names, feed)),
-    ):
-        seconds, middle, _ = measuring.timed(action, runs)
-        print(f"{label:43} {1e3 * seconds:8.2f} ms   median {1e3 * middle:.2f} ms")
-        found.append(seconds)
-    return min(found)
+    return {
+        "ONNX Runtime, int8, settings of the checks": partial(exact.run, names),
+        "ONNX Runtime, int8, its own settings": partial(plain.run, names),
+    }
+
+
+def import_network(name: str) -> tuple[Package, dict[str, Any]]:
+    """Import a built-in network; return its package and an input."""
+    from byoc.importing import import_model
+    from experiments.models import MODELS
+
+    network = MODELS[name]
+    package = import_model(network.build(0), network.name, calibration=network.calibration(0))
+    return package, network.sample_input()
+
+
+def measure_ratios(names: Sequence[str], runs: int = measuring.RUNS) -> Iterator[Ratio]:
+    """Yield the times of simulated inferences over ONNX Runtime with its own settings.
+
+    ONNX Runtime and the simulator take turns in this process, on one thread. A time is the shortest
+    processor time of ``runs`` calls after two that do not count. The simulator computes all bits
+    and cycles, with NumPy and, where numba is installed, with compiled kernels.
+    """
+    from byoc.compiler import compile
+    from byoc.host.runtime import Runtime, region_inputs
+    from dla_sim.device import Device
+    from dla_sim.presets import load_hardware
+
+    hardware = load_hardware()
+    for name in names:
+        package, feed = import_network(name)
+        compiled = compile(package, hardware.arch, timing=hardware.timing)
+        plain = Device(hardware.arch, hardware.timing)
+        values = Runtime(compiled, plain).run(feed).values
+        programs = [(one, region_inputs(one, values)) for one in compiled.programs.values()]
+        devices = {"NumPy": plain}
+        if find_spec("numba") is not None:
+            devices["numba"] = Device(hardware.arch, hardware.timing, compiled=True)
+        oracle = open_oracles(package.model)["ONNX Runtime, int8, its own settings"]
+        actions: dict[str, Callable[[], Any]] = {"": partial(oracle, feed)}
+        for variant, device in devices.items():
+            actions[variant] = partial(run_programs, device, programs)
+        best = dict.fromkeys(actions, float("inf"))
+        for number in range(runs + 2):
+            for variant, action in actions.items():
+                start = time.process_time()
+                action()
+                taken = time.process_time() - start
+                if number >= 2:
+                    best[variant] = min(best[variant], taken)
+        for variant in devices:
+            yield Ratio(name, variant, best[variant] / best[""])
+
+
+def run_programs(device: Device, programs: Sequence[tuple[Program, Mapping[str, Any]]]) -> None:
+    """Run the programs of a network on their inputs."""
+    for program, inputs in programs:
+        device.run(program, inputs)
 
 
 def measure_in_process(name: str, runs: int) -> None:
@@ -103,16 +171,12 @@ def measure_in_process(name: str, runs: int) -> None:
     """
     from byoc.compiler import compile
     from byoc.host.runtime import Runtime, region_inputs
-    from byoc.importing import import_model
     from byoc.package.package import load_package, save_package
     from dla_sim.device import Device
     from dla_sim.presets import load_hardware
-    from experiments.models import MODELS
 
-    network = MODELS[name]
     hardware = load_hardware()
-    package = import_model(network.build(0), network.name, calibration=network.calibration(0))
-    feed = network.sample_input()
+    package, feed = import_network(name)
     compiled = compile(package, hardware.arch, timing=hardware.timing)
     device = Device(hardware.arch, hardware.timing)
     values = Runtime(compiled, device).run(feed).values
@@ -123,7 +187,11 @@ def measure_in_process(name: str, runs: int) -> None:
         f"\n{name}, {len(programs)} regions, {words:,} command words, {cycles:,} cycles; "
         f"{measuring.measured(runs)}"
     )
-    oracle = measure_oracle(package.model, feed, runs)
+    oracle = float("inf")
+    for label, action in open_oracles(package.model).items():
+        seconds, middle, _ = measuring.timed(partial(action, feed), runs)
+        print(f"{label:43} {1e3 * seconds:8.2f} ms   median {1e3 * middle:.2f} ms")
+        oracle = min(oracle, seconds)
     ways = [("simulation, bits and cycles", device, False), ("timing only", device, True)]
     if find_spec("numba") is not None:
         fast = Device(hardware.arch, hardware.timing, compiled=True)
@@ -155,11 +223,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="*", default=["mobilenet-v1"], metavar="NETWORK")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK")
     parser.add_argument(
         "--runs", type=int, default=measuring.RUNS, help="in one process; of processes at most 5"
     )
+    parser.add_argument(
+        "--ratios", action="store_true", help="print only ratios, by turns, of processor time"
+    )
     options = parser.parse_args()
+    if options.ratios:
+        print(measuring.settings())
+        for one in measure_ratios(options.networks or (*SMALL, *LARGE), options.runs):
+            print(f"{one.network:20} {one.variant:8} {one.ratio:6.2f} x ONNX Runtime")
+        return
+    options.networks = options.networks or ["mobilenet-v1"]
     commands = measure_cold(options.networks, min(options.runs, COLD_RUNS))
     print(measuring.settings())
     from dla_sim.presets import load_hardware

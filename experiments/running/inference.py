@@ -8,16 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
-from dla_sim.device import Device, Engine, Trace
-from dla_sim.engine.times import CommandTimes, compute_times
-from dla_sim.engine.workload import Workload
+from dla_sim.device import Device, Trace
 from dla_sim.presets import Preset, load_hardware
 from experiments.cost.table import CostTable, load_table
 from experiments.models import MODELS
@@ -284,22 +281,5 @@ def open_runtime(
     compiled = compile_network(
         network.package, hardware.arch, options, timing=hardware.timing, progress=progress
     )
-    device = Device(
-        hardware.arch, hardware.timing, engine=cache_times(compute_times), progress=progress
-    )
+    device = Device(hardware.arch, hardware.timing, progress=progress)
     return compiled, Runtime(compiled, machine or device)
-
-
-def cache_times(engine: Engine) -> Engine:
-    """Wrap a timing engine so that it computes the times of each program only once.
-
-    Timing depends only on the program, so further inputs reuse the times.
-    """
-    known: WeakKeyDictionary[Workload, CommandTimes] = WeakKeyDictionary()
-
-    def get_times(workload: Workload) -> CommandTimes:
-        if workload not in known:
-            known[workload] = engine(workload)
-        return known[workload]
-
-    return get_times

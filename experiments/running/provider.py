@@ -31,10 +31,9 @@ from byoc.host.runtime import from_device, to_device
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.package.interface import NetworkPort
 from dla_sim.device import Device
-from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
 from experiments.running.given import Compiling
-from experiments.running.inference import cache_times, hardware_of
+from experiments.running.inference import hardware_of
 from experiments.running.network import load
 from isa import program_file
 from isa.errors import InputError
@@ -294,7 +293,7 @@ class ProviderSession:
         arch, timing = program.arch, head.timing
         if content and self._own_machine:
             arch, timing = self._hardware.arch, self._hardware.timing
-        device = Device(arch, timing, engine=cache_times(compute_times))
+        device = Device(arch, timing)
         device.load(program)
         context = "" if content else self._write_context(head, program)
         shapes = [" ".join(map(str, one.shape)) + ";" for one in head.outputs]
