@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dla_sim.kernels.compiled import Compiled
 from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -21,7 +20,7 @@ _LINE = 64
 
 
 class Workspace:
-    """Named scratch buffers, and the compiled kernels if enabled.
+    """Named scratch buffers.
 
     Not thread-safe: each device needs its own.
 
@@ -29,8 +28,7 @@ class Workspace:
     name.
     """
 
-    def __init__(self, compiled: Compiled | None = None) -> None:
-        self.compiled = compiled
+    def __init__(self) -> None:
         self._buffers: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

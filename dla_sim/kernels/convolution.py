@@ -4,8 +4,8 @@ There are no index arrays, only strides.
 
 ``OP_CONV`` and ``OP_GROUP_CONV`` are exact matrix products of raw int8 values, one per group; the
 zero point is part of the bias, as in the instruction. ``OP_DEPTH_CONV``, and ``OP_CONV`` with one
-input and one output channel (an emulated depthwise filter), are computed by a compiled kernel or in
-one of two ways, chosen by shape. Sums of at most 1024 products are exact in float32 in any order
+input and one output channel (an emulated depthwise filter), are computed in one of two ways, chosen
+by shape. Sums of at most 1024 products are exact in float32 in any order
 (see `products`).
 
 - By planes, for large planes or few channels. The input is copied to float32 once per kernel
@@ -17,7 +17,6 @@ one of two ways, chosen by shape. Sums of at most 1024 products are exact in flo
   contiguous run of OW * C elements; so are its weights, repeated OW times.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
@@ -26,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Workspace
-from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.products import Products, add_chunks, products
 from dla_sim.kernels.results import ResultConverter
 from dla_sim.kernels.windows import PlaneSource, WindowRegisters, prepare_window, source, window
@@ -193,8 +191,6 @@ _PLANE_ELEMENTS = 1 << 20
 """Elements of the float32 copies of one block of channels, by planes."""
 _PIXEL_ELEMENTS = 1 << 19
 """Elements of the float32 planes of one block of channels, by pixels."""
-_COPIED_BYTES = 1 << 20
-"""Bytes of the copies of one block of channels for the compiled kernel."""
 _SKEW = 16
 """Elements added to each row of the result before it is transposed.
 
@@ -221,66 +217,11 @@ def depthwise_window(
     few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
     compute = compute_by_pixels if few else compute_by_planes
 
-    at_once = _prepare_at_once(shape, fill if shape.padded else 0, weights)
-
     def run(results: ResultConverter, scratch: Workspace) -> None:
-        if at_once is not None and scratch.compiled is not None and results.finish.compilable:
-            at_once(results, scratch.compiled)
-        else:
-            factors = np.ndarray(
-                (shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights
-            )
-            compute(shape, fill, factors, results, scratch)
+        factors = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights)
+        compute(shape, fill, factors, results, scratch)
 
     return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
-
-
-def _prepare_at_once(
-    shape: WindowRegisters, fill: int, weights: int
-) -> Callable[[ResultConverter, Compiled], None] | None:
-    """Return the compiled kernel of a depthwise convolution, or None if it does not apply.
-
-    It does not apply if an output starts in a column beyond the input.
-    """
-    if (shape.ow - 1) * shape.sx >= shape.iw:
-        return None
-    multiplier = shape.oc // shape.ic
-    taps = (
-        shape.kh,
-        shape.kw,
-        shape.sy,
-        shape.sx,
-        shape.dy,
-        shape.dx,
-        shape.oh,
-        shape.ow,
-        multiplier,
-    )
-    count = min(max(_COPIED_BYTES // (shape.kw * shape.rows * shape.iw), 1), shape.ic)
-    blocks = [
-        (
-            slice(first * multiplier, min(first + count, shape.ic) * multiplier),
-            (
-                shape.input + first * shape.input_plane, shape.input_plane,
-                min(count, shape.ic - first),
-                shape.ih, shape.iw, shape.top, shape.left, fill,
-            ),
-        )
-        for first in range(0, shape.ic, count)
-    ]  # fmt: skip
-
-    def run(results: ResultConverter, compiled: Compiled) -> None:
-        memory = results.machine.sram.view(np.int8)
-        limits = results.finish.limits
-        for channels, planes in blocks:
-            first = channels.start
-            compiled.depthwise(
-                planes, taps, weights + first * shape.kh * shape.kw, results.records[channels],
-                limits, memory,
-                shape.output + first * shape.output_plane, shape.output_plane,
-            )  # fmt: skip
-
-    return run
 
 
 def compute_by_planes(

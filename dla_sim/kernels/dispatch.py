@@ -60,13 +60,14 @@ class Kernels:
 
     Results never depend on earlier commands. The object caches buffers, values derived from a
     command's registers (for the lifetime of the command), and reordered weights, which are compared
-    with those in the scratchpad in every run. With ``compiled``, compiled kernels finish
-    convolutions and matrix products and compute depthwise convolutions.
+    with those in the scratchpad in every run. ``compiled`` code executes tables of steps
+    (`dla_sim.kernels.steps`), not single commands.
     """
 
     def __init__(self, arch: Arch, compiled: Compiled | None = None) -> None:
         self.arch = arch
-        self.scratch = Workspace(compiled)
+        self.compiled = compiled
+        self.scratch = Workspace()
         self._weights = atoms.WeightStore()
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Workspace
-from dla_sim.kernels.compiled import Limits
 from isa import numerics
 from isa.access import Range
 from isa.instruction import Command, Machine
@@ -67,21 +66,9 @@ class Finish:
 
     @cached_property
     def compilable(self) -> bool:
-        """True if compiled kernels can convert the sums to results.
-
-        Compiled kernels read whole words.
-        """
-        fit = self.partial is None and abs(self.zero_point) < 1 << 15 and self.address % 4 == 0
+        """True if compiled kernels can convert the sums to results."""
+        fit = self.partial is None and abs(self.zero_point) < 1 << 15
         return self.requantise and self.is_float and fit
-
-    @cached_property
-    def limits(self) -> Limits:
-        """Clamp limits of the results in the form that compiled kernels need."""
-        return (
-            float(self.low - self.zero_point),
-            float(self.high - self.zero_point),
-            self.zero_point,
-        )
 
     def load(
         self, machine: Machine, scratch: Workspace, initial: NDArray[np.int32] | None = None
@@ -99,10 +86,6 @@ class Finish:
             self.address,
         )
         bias = records[:, 0]
-        if scratch.compiled is not None and self.compilable:
-            room = _INT32 - 1 - self.products * PRODUCT
-            fit = scratch.compiled.records_fit(records, room, LARGEST_SQUARES)
-            return ResultConverter(self, machine, scratch, records, bias, None) if fit else None
         scale = _scales(records)
         if self.partial is not None:
             first, last = self.partial
@@ -175,31 +158,9 @@ class ResultConverter:
             axis: axis of the channels in ``sums``.
             start: position of the first sum along the other axis.
         """
-        finish = self.finish
-        compiled = self.scratch.compiled
-        memory = self.machine.sram
-        if (
-            compiled is None
-            or sums.dtype != np.int32
-            or not finish.compilable
-            or (axis and step != sums.shape[1])
-        ):
-            strides = step, np.dtype(finish.dtype).itemsize
-            self.write(
-                sums,
-                np.ndarray(sums.shape, finish.dtype, memory, address, strides),
-                first,
-                axis,
-                start,
-            )
-            return
-        records = self.records[first : first + sums.shape[axis]]
-        if axis == 0:
-            compiled.requantise_rows(
-                sums, records, finish.limits, memory.view(np.int8), address, step
-            )
-        else:
-            compiled.requantise_columns(sums, records, finish.limits, memory.view(np.int8), address)
+        dtype = np.dtype(self.finish.dtype)
+        output = np.ndarray(sums.shape, dtype, self.machine.sram, address, (step, dtype.itemsize))
+        self.write(sums, output, first, axis, start)
 
     def write(
         self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0

@@ -184,6 +184,27 @@ def _emit_atom(builder: Any, target: Any, source: Any) -> None:
     _store(builder, found, target)
 
 
+def _emit_transpose(builder: Any, *given: Any) -> None:
+    """Transpose 16 rows of 16 bytes; rows after the last one of a side are the last one."""
+    target, target_step, target_last, source, source_step, source_last = given
+    kind = ir.VectorType(_BYTE, LANES)
+
+    def place(start: Any, step: Any, last: Any, number: int) -> Any:
+        wanted = _INT64(number)
+        number = builder.select(builder.icmp_signed("<", wanted, last), wanted, last)
+        return builder.add(start, builder.mul(step, number))
+
+    rows = [_load(builder, place(source, source_step, source_last, n), kind) for n in range(LANES)]
+    for _ in range(4):
+        rows = [
+            _select(builder, one, other, [first + n // 2 + LANES * (n % 2) for n in range(LANES)])
+            for one, other in zip(rows[:8], rows[8:], strict=True)
+            for first in (0, LANES // 2)
+        ]
+    for n in reversed(range(LANES)):
+        _store(builder, rows[n], place(target, target_step, target_last, n))
+
+
 def _emit_copy(builder: Any, target: Any, source: Any, count: Any) -> None:
     """Copy ``count`` bytes between memories that do not overlap."""
     kind = _BYTE.as_pointer()
@@ -195,6 +216,7 @@ def _emit_copy(builder: Any, target: Any, source: Any, count: Any) -> None:
 interleave = _make_intrinsic(_emit_interleave)
 copy_atom = _make_intrinsic(_emit_atom)
 copy_bytes = _make_intrinsic(_emit_copy)
+transpose = _make_intrinsic(_emit_transpose)
 PRODUCTS = (
     *(_make_tile(*size, repeated=True) for size in SIZES), _make_tile(*SIZES[2], repeated=False)
 )  # fmt: skip
@@ -248,6 +270,29 @@ def _copy(row: Any, sram: int, dram: int) -> None:
 
 
 @_jit
+def _transpose(row: Any, near: int, packed: int) -> None:
+    """Copy planes in the scratchpad to packed pixels of 16 channels each, or back."""
+    _, back, start, plane, channels, positions, at, pixel = row[:8]
+    for first in range(0, channels, LANES):
+        last = min(channels - first, LANES) - 1
+        for p in range(0, positions, LANES):
+            q = min(p, max(positions - LANES, 0))
+            dense = near + start + first * plane + q
+            inner = packed + at + q * pixel + first
+            if positions < LANES:
+                for n in range(last + 1):
+                    for m in range(positions):
+                        if back:
+                            copy_bytes((dense + n * plane + m, inner + m * pixel + n, 1))
+                        else:
+                            copy_bytes((inner + m * pixel + n, dense + n * plane + m, 1))
+            elif back:
+                transpose((dense, plane, last, inner, pixel, LANES - 1))
+            else:
+                transpose((inner, pixel, LANES - 1, dense, plane, last))
+
+
+@_jit
 def _fill(target: Any, value: int) -> None:
     for place in range(len(target)):
         target[place] = value
@@ -277,7 +322,7 @@ else:
 
 
 @_jit
-def _multiply(row: Any, sram: Bytes, near: int, scratch: Bytes, fixed: int) -> None:
+def _multiply(row: Any, memory: Bytes, scratch: Bytes, fixed: int) -> None:
     """Compute a convolution, after a copy of its input with padding to the scratch buffer."""
     source, surfaces, plane, height, width, atom, rows, columns, top, left, fill = row[1:12]
     image = _input_elements(scratch)
@@ -287,8 +332,9 @@ def _multiply(row: Any, sram: Bytes, near: int, scratch: Bytes, fixed: int) -> N
         for y in range(height):
             begin = ((surface * rows + top + y) * columns + left) * atom
             first = source + surface * plane + y * width * atom
-            _convert(image[begin : begin + width * atom], sram[first:])
+            _convert(image[begin : begin + width * atom], memory[first:])
     data = _address(scratch)
+    near = _address(memory)
     places, positions, steps, count, weights, records, halves, targets, vectors = row[12:21]
     vector = 0
     while vector < vectors:
@@ -399,12 +445,13 @@ def _look_up(row: Any, sram: Bytes, constants: Bytes) -> None:
                 sram[place] = table[np.uint8(sram[place])]
 
 
-@numba.njit(
-    "void(int64[:, ::1], int8[::1], int8[::1], int8[::1], int8[::1])",
-    error_model="numpy", cache=True,
-)  # fmt: skip
-def run_steps(table: Table, sram: Bytes, dram: Bytes, scratch: Bytes, constants: Bytes) -> None:
-    """Execute the steps of a table, whose addresses are offsets in the four memories."""
+def execute_rows(
+    table: Table, sram: Bytes, dram: Bytes, packed: Bytes, scratch: Bytes, constants: Bytes
+) -> None:
+    """Execute the steps of a table, whose addresses are offsets in the memories.
+
+    Products of dense tensors work on transposed copies in ``packed``.
+    """
     near, far, fixed = _address(sram), _address(dram), _address(constants)
     floats = constants.view(np.float64)
     for row in table:
@@ -412,12 +459,25 @@ def run_steps(table: Table, sram: Bytes, dram: Bytes, scratch: Bytes, constants:
         if kind == 0:
             _copy(row, near, far)
         elif kind == 1:
-            _multiply(row, sram, near, scratch, fixed)
+            _multiply(row, sram, scratch, fixed)
         elif kind == 2:
             _multiply_channels(row, near, scratch, constants)
         elif kind == 3:
             _add(row, sram, floats)
         elif kind == 4:
             _average(row, sram, floats)
-        else:
+        elif kind == 5:
             _look_up(row, sram, constants)
+        elif kind == 6:
+            _transpose(row, near, _address(packed))
+        elif kind == 7:
+            _multiply(row, packed, scratch, fixed)
+        else:
+            _multiply_channels(row, _address(packed), scratch, constants)
+
+
+_SIGNATURE = "void(int64[:, ::1], int8[::1], int8[::1], int8[::1], int8[::1], int8[::1])"
+try:
+    run_steps = numba.njit(_SIGNATURE, error_model="numpy", cache=True)(execute_rows)
+except RuntimeError:  # no folder for the cache is writable
+    run_steps = numba.njit(_SIGNATURE, error_model="numpy")(execute_rows)

@@ -108,12 +108,12 @@ def prepare_steps(
 
     Args:
         commands: commands of a program, checked, in order of completion.
-        kernels: execute single commands; their compiled kernels, if any, execute tables.
+        kernels: execute single commands; their compiled code, if any, executes tables.
         sram_bytes: size of the scratchpad that the commands use.
         dram: the system memory before a run.
         written: ranges of ``dram`` that differ between runs.
     """
-    compiled = kernels.scratch.compiled
+    compiled = kernels.compiled
     if compiled is None:
         return tuple(partial(carry_out, kernels.run, command) for command in commands)
     known = KnownBytes(kernels.arch, sram_bytes, dram, written)
@@ -129,11 +129,11 @@ def prepare_steps(
         else:
             found.append(rows)
     constants = builder.constants.join()
-    scratch = np.zeros(builder.scratch_bytes, np.int8)
+    buffers = [np.zeros(n, np.int8) for n in (builder.packed_bytes, builder.scratch_bytes)]
 
     def run(table: NDArray[np.int64], machine: Machine) -> None:
         memories = machine.sram.view(np.int8), machine.dram.view(np.int8)
-        compiled.run_steps(table, *memories, scratch, constants)
+        compiled.run_steps(table, *memories, *buffers, constants)
 
     return tuple(partial(run, _make_table(one)) if isinstance(one, list) else one for one in found)
 
@@ -163,13 +163,14 @@ class _KnownProduct:
 class _RowBuilder:
     """Builder of the rows of commands.
 
-    ``scratch_bytes`` is the size of the scratch buffer that the rows need.
+    ``scratch_bytes`` and ``packed_bytes`` are the sizes of the two buffers that the rows need.
     """
 
     def __init__(self, arch: Arch, known: KnownBytes, compiled: Compiled) -> None:
         self.known = known
         self.constants = _Constants()
         self.scratch_bytes = _LINE
+        self.packed_bytes = _LINE
         self._arch = arch
         self._compiled = compiled
         self._element = 4 // compiled.group
@@ -211,20 +212,28 @@ class _RowBuilder:
         tables = table_count(command)
         layouts = operand_layouts(command, self._arch)
         if (
-            shape is None or len(layouts) != 4 or tables > 1 or not -128 <= fill <= 127
+            shape is None or tables > 1 or not -128 <= fill <= 127
             or command.fields.get(ACCUMULATE.name, 0) or shape.kh * shape.kw > CHUNK
+            or (groups and (shape.ic % groups or shape.oc % groups))
         ):  # fmt: skip
             return None
-        source, blocks, _, result = layouts
-        if not isinstance(source, Atoms) or not isinstance(blocks, Blocks):
-            return None
-        assert isinstance(result, Atoms)
-        read, written = (
-            describe_packed_tensor(one, command, self._arch) for one in (source, result)
-        )
         count = shape.kh * shape.kw * (shape.ic // groups if groups else 1)
+        plain = np.empty(shape.oc * count, np.uint8)
+        if not layouts:
+            read, written = self._describe_copies(shape)
+        elif isinstance(layouts[0], Atoms) and isinstance(layouts[-1], Atoms):
+            read, written = (
+                describe_packed_tensor(one, command, self._arch)
+                for one in (layouts[0], layouts[-1])
+            )
+        else:
+            return None
+        blocks = layouts[1] if layouts else None
+        if layouts and not isinstance(blocks, Blocks):
+            return None
+        nbytes = blocks.nbytes if isinstance(blocks, Blocks) else plain.size
         finish = finish_of(command, self._arch, Sums(shape.oc, shape.oc * shape.pixels, count))
-        stored = self.known.read(command["EX_OPERAND_ADDRESS"], blocks.nbytes)
+        stored = self.known.read(command["EX_OPERAND_ADDRESS"], nbytes)
         if finish is None or stored is None or not finish.compilable:
             return None
         sizes = shape.kh, shape.kw, read.surfaces * read.atom, written.surfaces * written.atom
@@ -233,18 +242,24 @@ class _RowBuilder:
         held = self.known.read(finish.address, finish.end - finish.address)
         table = self.known.read(command["EX_TABLE_ADDRESS"], TABLE_BYTES) if tables else None
         records = None if held is None else held.view("<i4").reshape(finish.channels, -1)
-        access = command.instruction.operands(command, self._arch)
-        ranges = [(one.address, one.end) for one in (*access.writes, *access.reads)]
         if (
             records is None or (tables and table is None) or written.atom % _HALF
-            or not disjoint(ranges[0], ranges[1:]) or not _fit(records, count)
+            or not self._is_disjoint(command) or not _fit(records, count)
         ):  # fmt: skip
             return None
-        plain = np.empty(shape.oc * count, np.uint8)
-        blocks.read(stored, plain)
+        if isinstance(blocks, Blocks):
+            blocks.read(stored, plain)
+        else:
+            plain = stored
         dense = plain.view(np.int8)
         weights = arrange_by_pixels(dense, shape, groups, sizes) if groups else dense
         return _KnownProduct(command, shape, read, written, weights, finish, records, table)
+
+    def _is_disjoint(self, command: Command) -> bool:
+        """Return True if the result of a command overlaps none of its operands."""
+        found = command.instruction.operands(command, self._arch)
+        result, *reads = [(one.address, one.end) for one in (*found.writes, *found.reads)]
+        return disjoint(result, reads)
 
     def _convolution(self, command: Command) -> list[Row] | None:
         """Return the rows of a convolution.
@@ -252,7 +267,11 @@ class _RowBuilder:
         A step multiplies consecutive elements of one tap or, if one surface has all channels, of a
         kernel row.
         """
-        found = self._product(command, command.registers.get("EX_GROUPS", 1))
+        groups = command.registers.get("EX_GROUPS", 1)
+        channels = {command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]}
+        if channels == {groups} and not operand_layouts(command, self._arch):
+            return self._depthwise(command)
+        found = self._product(command, groups)
         if found is None:
             return None
         shape, source = found.shape, found.source
@@ -276,10 +295,9 @@ class _RowBuilder:
         self.scratch_bytes = max(self.scratch_bytes, source.surfaces * plane + size * 4 + _LINE)
         kernels = deeper.reshape(steps.size, self._compiled.group, -1)
         image = self._describe_image(found, rows, columns)
-        return [
-            (1, *image, *self._describe_tiles(found, places, steps, kernels)),
-            *self._look_up(found),
-        ]
+        return self._finish_rows(
+            found, (1, *image, *self._describe_tiles(found, places, steps, kernels))
+        )
 
     def _depthwise(self, command: Command) -> list[Row] | None:
         """Return the rows of a depthwise convolution.
@@ -313,10 +331,9 @@ class _RowBuilder:
         self.scratch_bytes = max(self.scratch_bytes, taps + rows * line + _LINE)
         sources = self._halves(found.source)
         image = self._describe_image(found, rows, columns)
-        return [
-            (2, *image, *tiles, sources, groups, shape.sx, shape.dx, shape.ow, taps),
-            *self._look_up(found),
-        ]
+        return self._finish_rows(
+            found, (2, *image, *tiles, sources, groups, shape.sx, shape.dx, shape.ow, taps)
+        )
 
     def _describe_image(self, found: _KnownProduct, rows: int, columns: int) -> Row:
         """Return the columns that describe the input of a convolution and its padding."""
@@ -351,14 +368,15 @@ class _RowBuilder:
         if self._element == 1:
             records[0] -= 128 * weights.sum(axis=(0, 1), dtype=np.int32)
         records[1, : shape.oc] = found.records[:, 1]
-        low, high = np.array(finish.limits[:2], np.float32).view(np.int32)
+        limits = np.array([finish.low, finish.high]) - finish.zero_point
+        low, high = limits.astype(np.float32).view(np.int32)
         records[2:4] = np.float32(-finish.zero_point).view(np.int32)
         records[2, : shape.oc] = low
         records[3, : shape.oc] = high
         records[4] = finish.zero_point
         add = self.constants.add
         filled = [
-            np.pad(one.reshape(-1), (0, self._compiled.deepest), mode="edge").astype(np.int64)
+            np.pad(one.reshape(-1), (0, self._compiled.positions), mode="edge").astype(np.int64)
             for one in (places, np.arange(shape.pixels) * result.atom)
         ]
         tiled = weights.reshape(steps_count, each, vectors, 16).transpose(2, 0, 3, 1)
@@ -378,15 +396,35 @@ class _RowBuilder:
         places = tensor.address + surface * tensor.surface + half * _HALF
         return self.constants.add(np.pad(places, (0, number.size % 2), mode="edge"))
 
-    def _look_up(self, found: _KnownProduct) -> list[Row]:
-        """Return the row that looks up the results of a product, if it has a table."""
-        if found.table is None:
-            return []
-        one = found.result
-        at = self.constants.add(found.table)
-        return [
-            (5, one.address, one.surfaces, one.surface, one.positions, one.atom, one.channels, at)
-        ]
+    def _describe_copies(self, shape: WindowRegisters) -> list[PackedTensor]:
+        """Return the packed copies of a dense input and result, one after the other."""
+        found: list[PackedTensor] = []
+        end = 0
+        for channels, positions in ((shape.ic, shape.ih * shape.iw), (shape.oc, shape.pixels)):
+            atom = channels + -channels % 16
+            found.append(PackedTensor(end, 0, 1, atom, positions, channels))
+            end += atom * positions
+        self.packed_bytes = max(self.packed_bytes, end)
+        return found
+
+    def _finish_rows(self, found: _KnownProduct, row: Row) -> list[Row]:
+        """Return the rows of a product: copies of dense tensors, the product, and its look-up."""
+        shape, source, result = found.shape, found.source, found.result
+        rows = [row]
+        if not operand_layouts(found.command, self._arch):
+            planes = (shape.input, shape.input_plane), (shape.output, shape.output_plane)
+            copies = [
+                (6, back, *plane, one.channels, one.positions, one.address, one.atom)
+                for back, (plane, one) in enumerate(zip(planes, (source, result), strict=True))
+            ]
+            rows = [copies[0], (row[0] + 6, *row[1:]), copies[1]]
+            result = PackedTensor(*planes[1], shape.oc, 1, shape.pixels, shape.oc)
+        if found.table is not None:
+            rows.append((
+                5, result.address, result.surfaces, result.surface, result.positions, result.atom,
+                result.channels, self.constants.add(found.table),
+            ))  # fmt: skip
+        return rows
 
     def _addition(self, command: Command) -> list[Row] | None:
         floats = [float_value(command[f"EX_SCALE_{name}"]) for name in "ABY"]
@@ -419,15 +457,20 @@ class _RowBuilder:
             command.fields["mode"] != GLOBAL_AVERAGE or self._arch.numerics != "onnxruntime"
             or shape is None or low > high or shape.ih * shape.iw * 128 > 1 << 24
             or not 0 < scale < 1e20 or table_count(command) or abs(zero) >= 1 << 15
+            or not self._is_disjoint(command)
         ):  # fmt: skip
             return None
-        if len(layouts) != 2 or not all(isinstance(one, Atoms) for one in layouts):
-            return None
-        data, result = (
-            describe_packed_tensor(one, command, self._arch)
-            for one in layouts
-            if isinstance(one, Atoms)
+        step = command["EX_OUTPUT_PLANE"] or 1
+        data = PackedTensor(
+            shape.input, shape.input_plane, shape.ic, 1, shape.ih * shape.iw, shape.ic
         )
+        result = PackedTensor(shape.output, step, shape.ic, 1, 1, shape.ic)
+        if layouts:
+            data, result = (
+                describe_packed_tensor(one, command, self._arch)
+                for one in layouts
+                if isinstance(one, Atoms)
+            )
         at = self.constants.add(np.array([scale, low - zero, high - zero], np.float64))
         return [
             (

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.kernels.compiled import load_compiled
-from dla_sim.kernels.dispatch import Kernels
-from dla_sim.kernels.steps import KnownBytes, prepare_steps
+from dla_sim.kernels.steps import KnownBytes
 from isa.arch import Arch
 from isa.instruction import Machine
 from tests.dla_sim.compiled import compiled_program
+from tests.dla_sim.kernel_bench import make_load, prepare_table
 from tests.isa.bench import make_command
 from tests.isa.packed_cases import DRAWS
 from tests.isa.packed_operands import machines, placed
@@ -22,12 +21,6 @@ from tests.isa.test_packing import plain_result
 COMMANDS = 100
 IN_TABLES = {"OP_CONV": 8, "OP_DEPTH_CONV": 20, "OP_GROUP_CONV": 20, "OP_E_ADD": 20, "OP_POOL": 5}
 """Least number of the ``COMMANDS`` random commands that become rows, by mnemonic."""
-
-
-def make_load(address: int, count: int) -> dict[str, int]:
-    """Registers of a transfer of bytes to the same address of the scratchpad."""
-    counts = {f"LD_COUNT_{number}": 1 for number in (1, 2, 3)}
-    return {"LD_SRAM_ADDRESS": address, "LD_DRAM_ADDRESS": address, "LD_BYTES": count} | counts
 
 
 @pytest.mark.parametrize("mnemonic", sorted(IN_TABLES))
@@ -41,12 +34,8 @@ def test_rows_mean_what_the_semantics_mean(mnemonic: str) -> None:
         drawn = DRAWS[mnemonic](random, arch)
         case = placed(drawn, plain_result(drawn, arch), arch, random)
         size = case.before.size
-        load = make_command("OP_DMA_READ", make_load(0, size))
         access = case.command.instruction.operands(case.command, arch).reads[0]
-        kernels = Kernels(arch, load_compiled())
-        steps = prepare_steps(
-            (load, case.command), kernels, size, case.before, [(access.address, access.end)]
-        )
+        steps = prepare_table(case.command, case.before, arch)
         in_tables += len(steps) == 1
         for _ in range(2):
             dram = case.before.copy()
@@ -64,17 +53,13 @@ def test_rows_mean_what_the_semantics_mean(mnemonic: str) -> None:
 
 
 def test_bytes_are_known_until_a_command_writes_others() -> None:
-    dram = np.arange(64, dtype=np.uint8)
-    known = KnownBytes(Arch(), 64, dram, [(48, 64)])
+    known = KnownBytes(Arch(), 64, np.arange(64, dtype=np.uint8), [(48, 64)])
     assert known.read(0, 1) is None
-    known.apply(make_command("OP_DMA_READ", make_load(0, 48)))
+    known.apply(make_load(64))
     found = known.read(8, 40)
     assert found is not None
     assert found.tolist() == list(range(8, 48))
     assert known.read(8, 41) is None
-    known.apply(make_command("OP_DMA_READ", make_load(40, 24)))
-    assert known.read(40, 8) is not None
-    assert known.read(40, 9) is None
     registers = {"EX_OUTPUT_ADDRESS": 4, "EX_INPUT_ADDRESS": 16, "EX_LENGTH": 4}
     known.apply(make_command("OP_E_ABS", registers))
     assert known.read(0, 4) is not None
