@@ -221,9 +221,10 @@ def embed_models(module: Any) -> Any:
         model = to_onnx(function, symbol).SerializeToString(deterministic=True)
         models[var] = relax.const(np.frombuffer(model, np.uint8))
         params = [relax.Var("model", models[var].ty), *function.params]
-        parts = function.body, function.ret_ty, function.is_pure, function.attrs
-        found = relax.Function(params, *parts).with_attr("global_symbol", symbol)
-        module.update_func(var, found)
+        changed = relax.Function(
+            params, function.body, function.ret_ty, function.is_pure, function.attrs
+        )
+        module.update_func(var, changed.with_attr("global_symbol", symbol))
     mutator = _ModelPasser(models)
     for var, function in functions.items():
         if var not in ours:
