@@ -56,6 +56,14 @@ MORE_NOW = ("light-alexnet", "light-inception-v1", "light-zfnet512")
 compiler can be blamed for.
 """
 BUS_BYTES = 8
+ROOFLINE = (("4x16", 512), ("4x16", 64), ("32x32", 64))
+"""Machines of the table of ratios: array and scratchpad in KiB."""
+SMALL = (
+    "autoencoder", "keyword-spotting", "visual-wake-words", "resnet-8", "mobilenet-v1",
+    "mobilenet-v3-small", "resnet-18", "light-shufflenet", "light-squeezenet", "bert-2-128",
+    "wavenet", "lstm-small",
+)  # fmt: skip
+"""Networks of the table of ratios, which compile in seconds."""
 BEFORE = Path(__file__).with_name("compiler-before.csv")
 WORSE = 1.05
 """Points that take so many times the cycles of before are listed."""
@@ -262,6 +270,31 @@ def _mean(ratios: Iterable[float]) -> str:
     """Return the geometric mean of ratios as a table cell, or "-" if there are none."""
     listed = list(ratios)
     return f"{geometric_mean(listed):.2f}" if listed else "-"
+
+
+def ratios(networks: Sequence[str] = SMALL) -> Iterator[measuring.RatioRow]:
+    """Yield the cycles of networks over their rooflines: mean and worst of each machine."""
+    points: Points = {}
+    for network in networks:
+        for array, kib in ROOFLINE:
+            for found in measure(network, (array,), (kib,), (BUS_BYTES,)):
+                points |= found
+    for array, kib in ROOFLINE:
+        near = {
+            place.network: point.cycles / point.roofline
+            for place, point in points.items()
+            if (place.array, place.kib) == (array, kib) and point.roofline
+        }
+        machine = f"on {{{array.replace('x', ', ')}}}, {kib} KiB"
+        worst = max(near, key=lambda name: near[name])
+        for label, value in (
+            (
+                f"cycles {machine}, geometric mean of {len(near)} networks",
+                geometric_mean(near.values()),
+            ),
+            (f"cycles {machine}, worst of these: {worst}", near[worst]),
+        ):
+            yield measuring.RatioRow(label, "roofline", value)
 
 
 def line(place: Place) -> str:

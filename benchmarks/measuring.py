@@ -13,11 +13,11 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 # which load NumPy when they are called
 from experiments.installation import THREADS, blas, products
@@ -60,6 +60,28 @@ def shortest(
     return best, result
 
 
+def in_turns(works: Sequence[Callable[[], Any]], rounds: int) -> tuple[float, ...]:
+    """Call functions in turns; return the shortest processor seconds of each over all rounds.
+
+    The ratios hold on a computer that does other work, too.
+    """
+    taken: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        for work, times in zip(works, taken, strict=True):
+            start = time.process_time()
+            work()
+            times.append(time.process_time() - start)
+    return tuple(map(min, taken))
+
+
+class RatioRow(NamedTuple):
+    """A row of the table of ratios: what is measured, its reference, and their ratio."""
+
+    measured: str
+    reference: str
+    ratio: float
+
+
 def measured(runs: int = RUNS, warm_up: int = WARM_UP) -> str:
     """Return a text for reports that says how :func:`shortest` measures."""
     if runs == 1:
@@ -69,11 +91,10 @@ def measured(runs: int = RUNS, warm_up: int = WARM_UP) -> str:
 
 def settings() -> str:
     """Return the head of a benchmark's output: processor, versions, BLAS and threads."""
-    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "onnxruntime", "simpy"))
     return "\n".join(
         (
-            f"processor  {found[1] if found else platform.machine()}, "
+            f"processor  {processor()}, "
             f"{len(os.sched_getaffinity(0))} cores, "
             f"load {os.getloadavg()[0]:.1f} before",
             f"software   Python {platform.python_version()}, {versions}",
@@ -81,6 +102,13 @@ def settings() -> str:
             f"products   {products()}",
         )
     )
+
+
+def processor() -> str:
+    """Return the processor's name, and whether it has VNNI, the instructions for int8 products."""
+    text = Path("/proc/cpuinfo").read_text()
+    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return f"{found[1] if found else platform.machine()}, {'' if 'vnni' in text else 'no '}VNNI"
 
 
 def machine(preset: Preset) -> str:

@@ -10,9 +10,8 @@ runs, which alternate.
 from __future__ import annotations
 
 import argparse
-import time
 from dataclasses import replace
-from math import inf
+from functools import partial
 
 from benchmarks import measuring
 from byoc.compiler import compile
@@ -32,20 +31,10 @@ NETWORKS = (
 ARCH = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=1 << 19)
 
 
-def milliseconds(programs: list[Program]) -> float:
-    """Return the milliseconds of processor time of the sanitizer for all programs.
-
-    Decoding is included.
-    """
-    start = time.process_time()
-    for program in programs:
-        sanitize(program)
-    return 1e3 * (time.process_time() - start)
-
-
-def copies(programs: list[Program], stated: bool) -> list[Program]:
-    """Return copies of programs with undecoded words, with or without their data flow."""
-    return [replace(one, dataflow=one.dataflow if stated else None) for one in programs]
+def sanitize_all(programs: list[Program], stated: bool) -> None:
+    """Sanitize copies of programs with undecoded words, with or without their data flow."""
+    for one in programs:
+        sanitize(replace(one, dataflow=one.dataflow if stated else None))
 
 
 def main() -> None:
@@ -59,16 +48,12 @@ def main() -> None:
     print(measuring.settings())
     for name in options.networks:
         programs = list(compile(load_network(name).package, ARCH).programs.values())
-        least = {True: inf, False: inf}
-        for _ in range(options.runs):
-            for stated in least:
-                fresh = copies(programs, stated)
-                least[stated] = min(least[stated], milliseconds(fresh))
+        works = [partial(sanitize_all, programs, stated) for stated in (True, False)]
+        whole, plain = measuring.in_turns(works, options.runs)
         count = sum(len(program.words) for program in programs)
         print(
-            f"{name:20} {count:6} words {least[True]:8.1f} ms, without layouts {least[False]:8.1f} "
-            "ms, "
-            f"ratio {least[True] / least[False]:.2f}",
+            f"{name:20} {count:6} words {1e3 * whole:8.1f} ms, without layouts "
+            f"{1e3 * plain:8.1f} ms, ratio {whole / plain:.2f}",
             flush=True,
         )
 

@@ -16,11 +16,10 @@ and two sizes, then the geometric mean of their ratios, the largest one, and the
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import BUS_BYTES
@@ -67,23 +66,12 @@ class Seconds(NamedTuple):
     simulating: float
 
 
-def shortest_in_turns(works: tuple[Callable[[], Any], ...], rounds: int) -> tuple[float, ...]:
-    """Run functions in turns; return the shortest processor seconds of each over all rounds."""
-    taken: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds):
-        for work, times in zip(works, taken, strict=True):
-            start = time.process_time()
-            work()
-            times.append(time.process_time() - start)
-    return tuple(map(min, taken))
-
-
 def measure(network: str, array: str, kib: int, rounds: int) -> tuple[Seconds, ...]:
     """Return the compile and simulation times of a network for each of :data:`VARIANTS`."""
     package = load_network(network).package
     feed = MODELS[network].sample_input()
     machines = [machine_of(array, kib).model_copy(update={"isa": isa}) for isa in VARIANTS]
-    compiling = shortest_in_turns(
+    compiling = measuring.in_turns(
         tuple(partial(compile, package, machine) for machine in machines), rounds
     )
     runs = []
@@ -99,7 +87,7 @@ def measure(network: str, array: str, kib: int, rounds: int) -> tuple[Seconds, .
         )
     for run in runs:
         run()
-    return tuple(map(Seconds, compiling, shortest_in_turns(tuple(runs), rounds)))
+    return tuple(map(Seconds, compiling, measuring.in_turns(tuple(runs), rounds)))
 
 
 def rows(
