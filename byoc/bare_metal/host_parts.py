@@ -41,6 +41,8 @@ from byoc.operators.onnx_view import (
     SUBTRACT,
 )
 from byoc.operators.pieces import NOTHING, find_pieces
+from byoc.operators.registry import find_family
+from byoc.operators.rules import Refusal
 from byoc.package.package import Model
 from byoc.partitioning.partition import HostPart
 from isa.errors import InputError
@@ -92,18 +94,21 @@ class HostTranslator:
         if node.op_type == DEQUANTIZE:
             return (self._dequantise(node),)
         if len(node.outputs) == 1:
-            found = (
-                self._translate_integers(node)
-                or self._trace(node)
-                or self._translate_onnx(node, part)
-            )
+            exact = self.numerics == "onnxruntime"
+            try:
+                found = translate_integer_node(self.graph, node) if exact else ()
+            except InputError as error:
+                raise _refusal(node, str(error)) from error
+            found = found or self._trace(node) or self._translate_onnx(node, part)
             if found:
                 return found
-        raise _refusal(node, node.remark or reason)
+        family = find_family(self.graph, node)
+        raise _refusal(node, str(family) if isinstance(family, Refusal) else reason)
 
     def _list_inputs(self, node: Node) -> tuple[str, ...]:
-        """Return the inputs of a node that are not constants."""
-        return tuple(name for name in node.inputs if self.graph.values[name].constant is None)
+        """Return the inputs of a node that are not constants, each once."""
+        names = dict.fromkeys(node.inputs)
+        return tuple(name for name in names if self.graph.values[name].constant is None)
 
     def _quantise(self, node: Node) -> CCall:
         source, result = (self.graph.values[names[0]] for names in (node.inputs, node.outputs))
@@ -140,41 +145,10 @@ class HostTranslator:
         )
         return CCall("dla_dequantize", arguments)
 
-    def _translate_integers(self, node: Node) -> tuple[CCall, ...]:
-        """Return the calls of a product, a softmax or a function of two bytes, else none."""
-        if self.numerics == "onnxruntime":
-            found = translate_integer_node(self.graph, node)
-            if found:
-                return found
-        sources = [self.graph.values[name] for name in dict.fromkeys(self._list_inputs(node))]
-        sources.sort(key=lambda one: one.elements)
-        result = self.graph.values[node.outputs[0]]
-        if len(sources) != 2 or any(one.dtype not in _BYTES for one in (*sources, result)):
-            return ()
-        session = self._open(node)
-
-        def run(*codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-            pairs = zip(sources, codes, strict=True)
-            found = session.run({one.name: some.view(one.dtype) for one, some in pairs})
-            return found[result.name].view(np.uint8)
-
-        table = find_pairs(run, (sources[0].shape, sources[1].shape), result.shape)
-        if table is None:
-            return ()
-        steps = [_broadcast_steps(one.shape, result.shape) for one in sources]
-        dims = tuple(zip(result.shape, *steps, strict=True))
-        arguments = (
-            BufferArgument(result.name, written=True),
-            *(BufferArgument(one.name) for one in sources),
-            *_shorten_pairs(node, table, (*sources, result)),
-            DimensionsArgument(dims),
-            f"{len(dims)}u",
-        )
-        return (CCall("dla_combine_bytes", arguments),)
-
     def _trace(self, node: Node) -> tuple[CCall, ...]:
-        """Return the calls of a byte table or of copies, found by running the node; else none."""
+        """Return the calls of byte tables or of copies, found by running the node; else none."""
         sources = [self.graph.values[name] for name in self._list_inputs(node)]
+        sources.sort(key=lambda one: one.elements)
         result = self.graph.values[node.outputs[0]]
         if len({source.dtype for source in sources}) != 1:
             return ()
@@ -195,6 +169,10 @@ class HostTranslator:
                 table = _find_table(run, first)
                 if table is not None:
                     return (_look_up(first, result, table),)
+            if in_bytes and len(sources) == 2 and result.dtype != "bool" != first.dtype:
+                pairs = find_pairs(run, sources, result)
+                if pairs is not None:
+                    return (_look_up_pairs(node, pairs, (*sources, result)),)
             return _copy_pieces(run, sources, result) if first.dtype == result.dtype else ()
         except InputError:  # an input that the operator rejects, such as an index out of range
             return ()
@@ -253,14 +231,11 @@ class HostTranslator:
         op_type: str,
     ) -> CCall:
         shapes = [constants[one].shape if one in constants else self._shape(one) for one in names]
-        steps = [_broadcast_steps(shape, result.shape) for shape in shapes]
-        dims = tuple(zip(result.shape, *steps, strict=True))
         arguments = (
             BufferArgument(result.name, "float", written=True),
             *(self._operand(name, constants, "float") for name in names),
             f"'{_FLOAT_OPERATIONS[op_type]}'",
-            DimensionsArgument(dims),
-            f"{len(dims)}u",
+            *_walk(shapes, result.shape),
         )
         return CCall("dla_combine", arguments)
 
@@ -374,30 +349,50 @@ def _find_table(run: Run, source: Value) -> NDArray[np.uint8] | None:
     return table.clip(0).astype(np.uint8)
 
 
-def find_pairs(
-    run: Callable[..., NDArray[np.uint8]],
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
-    result: tuple[int, ...],
-) -> NDArray[np.uint8] | None:
+def find_pairs(run: Run, sources: Sequence[Value], result: Value) -> NDArray[np.uint8] | None:
     """Return the byte that an operator makes of each pair of bytes, or None.
 
     None means that it is not element-wise, or repeats elements of the second operand. The table has
     the shape (256, 256).
     """
-    sizes = zip(shapes[0][::-1], result[::-1], strict=False)
-    if shapes[1] != result or any(one not in (1, size) for one, size in sizes):
+    shapes = [one.shape for one in sources]
+    sizes = zip(shapes[0][::-1], result.shape[::-1], strict=False)
+    if shapes[1] != result.shape or any(one not in (1, size) for one, size in sizes):
         return None
+
+    def run_pair(*codes: NDArray[Any]) -> NDArray[np.uint8]:
+        given = np.concatenate([some.ravel() for some in codes]).astype(np.uint8)
+        return run(given.view(sources[0].dtype)).view(np.uint8)
+
     table = np.zeros((256, 256), np.uint8)
-    rising = np.arange(math.prod(result)).reshape(result)
+    rising = np.arange(result.elements).reshape(result.shape)
     for code, begin in product(range(256), range(0, 256, rising.size)):
-        codes = (rising + begin).astype(np.uint8)
-        table[code, codes] = run(np.full(shapes[0], code, np.uint8), codes)
+        codes = (rising + begin) % 256
+        table[code, codes] = run_pair(np.full(shapes[0], code), codes)
     generator = np.random.default_rng(0)
     for _ in range(DRAWN_RUNS):
-        drawn = [generator.integers(0, 256, shape).astype(np.uint8) for shape in shapes]
-        if (table[drawn[0], drawn[1]] != run(*drawn)).any():
+        drawn = [generator.integers(0, 256, shape) for shape in shapes]
+        if (table[drawn[0], drawn[1]] != run_pair(*drawn)).any():
             return None
     return table
+
+
+def _look_up_pairs(node: Node, table: NDArray[np.uint8], values: tuple[Value, ...]) -> CCall:
+    """Return the call of a function of two bytes; ``values`` are both operands and the result."""
+    result = values[2]
+    arguments = (
+        BufferArgument(result.name, written=True),
+        *(BufferArgument(one.name) for one in values[:2]),
+        *_shorten_pairs(node, table, values),
+        *_walk([one.shape for one in values[:2]], result.shape),
+    )
+    return CCall("dla_combine_bytes", arguments)
+
+
+def _walk(shapes: Sequence[Sequence[int]], result: Sequence[int]) -> tuple[CArgument, ...]:
+    """Return the arguments for the steps of two operands along each dimension of a result."""
+    steps = [_broadcast_steps(shape, result) for shape in shapes]
+    return DimensionsArgument(tuple(zip(result, *steps, strict=True))), f"{len(result)}u"
 
 
 def _shorten_pairs(

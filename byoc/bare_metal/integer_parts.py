@@ -30,15 +30,18 @@ from byoc.operators.registry import find_family
 from byoc.operators.rows import Softmax, fold_axes
 from byoc.operators.rules import Refusal
 from isa import numerics
+from isa.errors import InputError
 
 
 def translate_integer_node(graph: Graph, node: Node) -> tuple[CCall, ...]:
-    """Return the calls of a product or softmax node, or none for other nodes."""
+    """Return the calls of a product or softmax node, or none for other nodes.
+
+    Raises InputError with the reason if a number of the node is too wide.
+    """
     family = find_family(graph, node)
-    translate = None if isinstance(family, Refusal) else _TRANSLATORS.get(family.family)
-    if isinstance(family, Refusal) or translate is None:
+    if isinstance(family, Refusal) or family.family not in _TRANSLATORS:
         return ()
-    return translate(graph, node, family.parse(graph, node))
+    return _TRANSLATORS[family.family](graph, node, family.parse(graph, node))
 
 
 def _convolve(graph: Graph, node: Node, record: ConvRecord) -> tuple[CCall, ...]:
@@ -52,7 +55,7 @@ def _convolve(graph: Graph, node: Node, record: ConvRecord) -> tuple[CCall, ...]
         record.input_zero_point, 0,
     )  # fmt: skip
     ends = (BufferArgument(record.source), BufferArgument(record.result, written=True))
-    return _call_product(graph, ends, kernels, bias, record.requantise, fields)
+    return (_call_product(graph, ends, kernels, bias, record.requantise, fields),)
 
 
 def _multiply(graph: Graph, node: Node, record: MatMulRecord) -> tuple[CCall, ...]:
@@ -73,8 +76,8 @@ def _multiply(graph: Graph, node: Node, record: MatMulRecord) -> tuple[CCall, ..
             BufferArgument(record.result, written=True, offset=number * m * n),
         )
         how = record.requantise
-        calls += _call_product(graph, ends, weights, record.bias[0], how, fields)
-    return tuple(calls) if len(calls) == len(record.matrices) else ()
+        calls.append(_call_product(graph, ends, weights, record.bias[0], how, fields))
+    return tuple(calls)
 
 
 def _call_product(
@@ -84,8 +87,8 @@ def _call_product(
     bias: NDArray[np.int64],
     how: RequantiseConstants | None,
     fields: tuple[int, ...],
-) -> tuple[CCall, ...]:
-    """Return the call of a product, or none if its sums, weights or results are too wide.
+) -> CCall:
+    """Return the call of a product; raise InputError if a number of it is too wide.
 
     ``ends`` are its input and its result.
     """
@@ -101,9 +104,11 @@ def _call_product(
         flips.insert(1, 0)
         most = np.abs(bias).max() + 255 * np.abs(weights.astype(np.int64)).sum(1).max()
         if (stored != weights).any():
-            return ()
-    if how is None or most > np.iinfo(np.int32).max:
-        return ()
+            raise InputError("its weights minus their zero point need more than 8 bits")
+    if how is None:
+        raise InputError("its results are sums of 32 bits; quantise them")
+    if most > np.iinfo(np.int32).max:
+        raise InputError("its sums may need more than 32 bits; reduce its bias or its weights")
     scales = how.scales.rounded
     limits = (how.zero_point, how.low, how.high)
     arguments = (
@@ -114,7 +119,7 @@ def _call_product(
         ConstantArgument(to_bytes(scales), "float"),
         StructArgument("dla_product", (*fields, *limits, *flips)),
     )
-    return (CCall("dla_multiply", arguments),)
+    return CCall("dla_multiply", arguments)
 
 
 def _normalise(graph: Graph, node: Node, records: tuple[Softmax, ...]) -> tuple[CCall, ...]:

@@ -38,8 +38,9 @@ def share_memory(
         for access in (*operands.reads, *operands.writes):
             number = bisect(starts, access.address) - 1
             if access.space == "dram" and number >= 0 and access.address < buffers[number][1]:
-                before = [count - (other == unit) for other, count in enumerate(clock)]
-                known[number] = np.minimum(known[number], before)
+                if not last[number, unit]:  # the first access: clocks only rise
+                    before = [count - (other == unit) for other, count in enumerate(clock)]
+                    known[number] = np.minimum(known[number], before)
                 last[number, unit] = clock[unit]
     sizes = [end - start for start, end in buffers]
     order = sorted(np.flatnonzero(last.any(axis=1)).tolist(), key=lambda one: -sizes[one])

@@ -168,3 +168,22 @@ def test_float_inputs_of_litert(numerics: str, tmp_path: Path) -> None:
     assert found.status == 0, found.text
     rule = {"onnxruntime": "DLA_RECIPROCAL", "fixed": "DLA_HALF_AWAY"}[numerics]
     assert rule in (folder / "network_float.c").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("q_bias_overflow2", "its sums may need more than 32 bits"),
+        ("q_w_axis1", "weights are quantised along axis 1"),
+        ("q_avg_dil", "average pooling has no dilation"),
+    ],
+)
+def test_refusals_give_the_reason(
+    name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).parents[2] / "cases" / "second" / f"{name}.onnx"
+    words = ["export", "--bare-metal", str(path), "--no-samples", "-o", str(tmp_path / "made")]
+    assert main(words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert reason in lines[-1]
+    assert "runs on the CPU and cannot be exported" in lines[-1]
