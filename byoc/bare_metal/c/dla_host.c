@@ -38,7 +38,9 @@ void dla_quantize(void *to, enum dla_type type, const float *from, uint32_t coun
     for (uint32_t n = 0; n < count; n++) {
         const uint32_t channel = n / inner % channels;
         const float scale = scales[channel];
-        const int32_t zero = zero_points[channel];
+        /* A zero point has the tensor's type; another one, from a damaged image, would overflow. */
+        const int32_t given = zero_points[channel];
+        const int32_t zero = given < low ? low : given > high ? high : given;
         const float value = rounding == DLA_RECIPROCAL ? from[n] * (1.0f / scale) : from[n] / scale;
         const int32_t found = rounding == DLA_HALF_AWAY
                                   ? round_half_away(limit(value, low, high, zero)) + zero

@@ -77,7 +77,8 @@ def write_networks(folder: Path, random_networks: int = 6) -> None:
     words = [str(folder / "parts.onnx"), "--input", str(folder / "index.npy")]
     for node in ("op:Table", "op:Concat", "op:Slice", "op:Pad", "op:Transpose"):
         words += ["--cpu", node]
-    for each in (words, ["digits-cnn"]):
+    cpu = ["digits-cnn", "--cpu", "depthwise", "--name", "digits-cpu"]
+    for each in (words, ["digits-cnn"], cpu):
         assert run_dla(["export", "--bare-metal", *each, "-o", str(folder), "--quiet"]) == 0
 
 
@@ -88,8 +89,8 @@ def build(folder: Path) -> Path:
     plain = [f"-DDLA_{name}=__attribute__((aligned(64)))" for name in
              ("CONSTANTS", "COMMANDS", "ARENA")]  # fmt: skip
     run_command(
-        ["gcc", *WARNINGS, *SANITIZERS, "-shared", "-fPIC", *plain, *list_common(folder),
-         folder / "host.c", "-o", library]
+        ["gcc", *WARNINGS, *SANITIZERS, "-fsanitize=float-cast-overflow", "-shared", "-fPIC",
+         *plain, *list_common(folder), folder / "host.c", "-o", library]
     )  # fmt: skip
     return library
 
