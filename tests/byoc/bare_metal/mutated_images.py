@@ -59,6 +59,7 @@ STATUSES = {
     **{32 + reason.value: reason.name for reason in FaultReason if reason},
 }
 """Status of the driver after a mutation, by number."""
+DEVICES = ("simulator", "random", "both")
 NAMES = {one.offset: name for name, one in DEVICE_REGISTERS.items()}
 CONTROL = DEVICE_REGISTERS["CONTROL"].offset
 MUTABLE = re.compile(
@@ -69,7 +70,7 @@ MUTABLE = re.compile(
 
 
 def write_networks(folder: Path, random_networks: int = 6) -> None:
-    """Export a small network, one with parts on the CPU, and random ones into a bundle."""
+    """Export a small network, two with parts on the CPU, and random ones; build the bundle."""
     for seed in range(random_networks):
         assert add_network(folder, seed, "v5", "seed") is None
     save_model(folder / "parts.onnx")
@@ -81,18 +82,18 @@ def write_networks(folder: Path, random_networks: int = 6) -> None:
     for each in (words, ["digits-cnn"], cpu):
         assert run_dla(["export", "--bare-metal", *each, "-o", str(folder), "--quiet"]) == 0
 
+    build(folder)
 
-def build(folder: Path) -> Path:
+
+def build(folder: Path) -> None:
     """Build the bundle as a shared library; the sanitizers see every array of it."""
     (folder / "host.c").write_text(HOST_PLATFORM + RUN_ONE)
-    library = folder / "bundle.so"
     plain = [f"-DDLA_{name}=__attribute__((aligned(64)))" for name in
              ("CONSTANTS", "COMMANDS", "ARENA")]  # fmt: skip
     run_command(
         ["gcc", *WARNINGS, *SANITIZERS, "-fsanitize=float-cast-overflow", "-shared", "-fPIC",
-         *plain, *list_common(folder), folder / "host.c", "-o", library]
+         *plain, *list_common(folder), folder / "host.c", "-o", folder / "bundle.so"]
     )  # fmt: skip
-    return library
 
 
 class RandomDevice:
@@ -127,7 +128,7 @@ class MutableBundle:
     """A bundle's library in memory, with the device of the default machine or a random one."""
 
     def __init__(self, folder: Path, *, is_random: bool = False) -> None:
-        library = build(folder)
+        library = folder / "bundle.so"
         self.code = ctypes.CDLL(str(library))
         symbols = {}
         for line in run_command(["nm", "-S", library]).splitlines():
@@ -255,12 +256,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--shard", type=int, default=5000)
-    parser.add_argument("--device", choices=("simulator", "random"), default="simulator")
+    parser.add_argument("--device", choices=DEVICES, default="simulator")
     parser.add_argument("--inside", type=Path)
     given = parser.parse_args()
     if given.inside is not None:
-        bundle = MutableBundle(given.inside, is_random=given.device == "random")
-        ends = run_cases(bundle, given.first, given.count, given.inside / "case")
+        ends: Counter[str] = Counter()
+        for device in DEVICES[:2] if given.device == "both" else (given.device,):
+            bundle = MutableBundle(given.inside, is_random=device == "random")
+            ends += run_cases(bundle, given.first, given.count, given.inside / "case")
         print(" ".join(f"{name}={number}" for name, number in sorted(ends.items())))
         return 0
     total: Counter[str] = Counter()
