@@ -201,6 +201,12 @@ class LoadedProgram:
         return tuple(completion_order(self.workload, self.trace.times))
 
     @cached_property
+    def machine(self) -> Machine:
+        """Memories of all runs, so that kernels can keep views of them."""
+        arch = self.kernels.arch
+        return Machine(arch, scratchpad(arch, self.prepared.sram_peak_bytes), self.memory.data)
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Functions that together apply the effects of all commands in order of completion."""
         commands = [self.prepared.commands[number] for number in self.order]
@@ -305,9 +311,8 @@ class Device:
         memory.reset()
         for tensor in program.inputs:
             memory.put(tensor, inputs[tensor.name])
-        prepared = loaded.prepared
-        sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
-        machine = Machine(self.arch, sram, memory.data)
+        machine = loaded.machine
+        machine.sram.fill(self._sram_reset)
         for step in report_each(loaded.steps, f"simulating {program.name}", self._progress):
             step(machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}

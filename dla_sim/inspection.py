@@ -334,7 +334,7 @@ class Playback:
             loaded.memory.put(tensor, inputs[tensor.name])
         self.machine = Machine(
             device.arch,
-            scratchpad(device.arch, loaded.prepared.sram_peak_bytes, 0),
+            scratchpad(device.arch, loaded.prepared.sram_peak_bytes),
             loaded.memory.data,
         )
         self._effect = loaded.kernels.run

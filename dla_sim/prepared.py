@@ -76,15 +76,15 @@ def highest_byte(operands: Iterable[Operands], space: str) -> int:
     )
 
 
-def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
-    """Return a scratchpad in its reset state, with every byte set to ``reset``.
+def scratchpad(arch: Arch, highest: int) -> NDArray[np.uint8]:
+    """Return a scratchpad of zeros.
 
     Its size is ``highest`` (one past the highest byte in use), rounded up to a multiple of 64
     bytes, at most that of the machine's scratchpad.
     """
     size = min(arch.sram_bytes, -(-highest // 64) * 64)
     memory.require(size, "the scratchpad")
-    return np.full(size, reset, dtype=np.uint8) if reset else np.zeros(size, dtype=np.uint8)
+    return np.zeros(size, dtype=np.uint8)
 
 
 class SystemMemory:

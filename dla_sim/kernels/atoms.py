@@ -28,7 +28,7 @@ from dla_sim.kernels.products import (
     products,
     spans,
 )
-from dla_sim.kernels.results import Finish, ResultConverter
+from dla_sim.kernels.results import ResultConverter
 from dla_sim.kernels.windows import WindowRegisters, window
 from isa.arch import Arch, words_of
 from isa.instruction import Atoms, Blocks, Command
@@ -271,7 +271,7 @@ class _Ending:
         self.result = result
         self.bands = bands
         self._table = command["EX_TABLE_ADDRESS"] if tables else None
-        self._kept: dict[int, _Repeated] = {}
+        self._kept: dict[int, tuple[ResultConverter, ResultConverter]] = {}
 
     def table(self, sram: Bytes) -> bytes | None:
         """Return a copy of the look-up table, because results may overwrite it."""
@@ -320,37 +320,22 @@ class _Ending:
 
         Conversion of longer rows is cheaper. The records include padding channels.
         """
-        stored = results.records.tobytes()
         kept = self._kept.get(times)
-        if kept is None or kept.stored != stored:
-            kept = self._kept[times] = _repeat_records(results, stored, times, channels)
-        bias = kept.records[:, 0] if kept.finish.partial is None else results.bias
-        return ResultConverter(
-            kept.finish, results.machine, results.scratch, kept.records, bias, kept.added
-        )
+        if kept is None or kept[0] is not results:
+            kept = self._kept[times] = results, _repeat_records(results, times, channels)
+        return kept[1]
 
 
-class _Repeated(NamedTuple):
-    """Channel records repeated for several positions, so that a row of results is longer.
-
-    ``stored`` are the records as stored, ``added`` their biases; ``finish`` converts to results.
-    """
-
-    stored: bytes
-    records: NDArray[np.int32]
-    added: NDArray[np.float32] | None
-    finish: Finish
-
-
-def _repeat_records(
-    results: ResultConverter, stored: bytes, times: int, channels: int
-) -> _Repeated:
+def _repeat_records(results: ResultConverter, times: int, channels: int) -> ResultConverter:
+    """Return a converter for rows of ``times`` positions with ``channels`` each."""
     given = results.records
     records = np.zeros((given.shape[1], times, channels), given.dtype)
     records[:, :, : len(given)] = given.T[:, np.newaxis]
     wide = records.reshape(len(records), -1).T
-    added = None if results.bias_float is None else wide[:, 0].astype(np.float32)
-    return _Repeated(stored, wide, added, replace(results.finish, channels=len(wide)))
+    finish = replace(results.finish, channels=len(wide))
+    bias = wide[:, 0] if finish.partial is None else results.bias
+    added = None if results.bias_float is None else bias.astype(np.float32)
+    return ResultConverter(finish, results.machine, results.scratch, wide, bias, added)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,9 +30,13 @@ class Workspace:
 
     def __init__(self) -> None:
         self._buffers: dict[str, NDArray[np.uint8]] = {}
+        self._arrays: dict[tuple[str, tuple[int, ...], DTypeLike], NDArray[Any]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an uninitialised, dense array in the buffer ``name``, aligned to a cache line."""
+        found = self._arrays.get((name, shape, dtype))
+        if found is not None:
+            return found
         kind = np.dtype(dtype)
         size = prod(shape) * kind.itemsize
         buffer = self._buffers.get(name)
@@ -40,7 +44,9 @@ class Workspace:
             raw = np.empty(-(-size // _GRANULE) * _GRANULE + _LINE, dtype=np.uint8)
             start = -raw.ctypes.data % _LINE
             buffer = self._buffers[name] = raw[start : raw.size - _LINE + start]
-        return np.ndarray(shape, kind, buffer)
+            self._arrays.clear()  # they would keep the smaller buffers
+        found = self._arrays[name, shape, dtype] = np.ndarray(shape, kind, buffer)
+        return found
 
     @property
     def nbytes(self) -> int:

@@ -94,7 +94,7 @@ class Watcher:
         for tensor in program.inputs:
             memory.put(tensor, arrays[tensor.name])
         self._memory = memory
-        sram = scratchpad(program.arch, highest_byte(self.operands, "sram"), 0)
+        sram = scratchpad(program.arch, highest_byte(self.operands, "sram"))
         self.machine = Machine(program.arch, sram, memory.data)
         self._execute: Callable[[Command, Machine], None] = (
             (lambda command, machine: command.instruction.semantics(command, machine))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,3 +86,20 @@ def test_a_compiled_device_runs_the_same_program() -> None:
             assert np.array_equal(found.outputs[name], value)
         assert found.trace.cycles == expected.trace.cycles
     assert 1 < len(fast.load(program).steps) < len(plain.load(program).steps)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"), reason="needs AVX2"
+)
+def test_rows_on_processors_without_vnni(tmp_path: Path) -> None:
+    """The same tests with code for a processor that multiplies pairs of int16."""
+    processor = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
+    command = (sys.executable, "-m", "pytest", "-n", "0", "-q", "-m", "not slow", __file__)
+    done = subprocess.run(
+        command,
+        env=os.environ | processor | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
