@@ -5,7 +5,7 @@ bounds. Each layer is estimated alone: fixed prices represent its effect on the 
 after it. The command clock (:mod:`byoc.estimate.commands`) estimates whole regions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -390,20 +390,26 @@ def price_cycles(cycles: float, slots: int) -> float:
     return cycles + TRAFFIC * slots
 
 
-def least_cycles(costs: Sequence[LayerCost], compute: int, nbytes: int) -> int:
+def least_cycles(
+    costs: Sequence[LayerCost], shared: Sequence[Hashable], compute: int, nbytes: int
+) -> int:
     """Return a lower bound of the cycles of layers that compute ``compute`` cycles together.
 
     Before each layer, the scratchpad of ``nbytes`` bytes holds the constants of all remaining
-    layers, or the bus still has to load those that do not fit.
+    layers, or the bus still has to load those that do not fit. Layers with equal keys ``shared``
+    have the same constants; None: constants of their own.
     """
     least = compute
     done = compute
     needed = 0
-    for cost in reversed(costs):
+    counted: set[Hashable] = set()
+    for cost, key in zip(reversed(costs), reversed(shared), strict=True):
         geometry = cost.geometry
         nest = cost.geometry.nest
         done -= cost.shape(nest.channels, nest.rows).compute
-        needed += geometry.constant_bytes(nest.channels) if geometry.has_constants else 0
+        if geometry.has_constants and (key is None or key not in counted):
+            needed += geometry.constant_bytes(nest.channels)
+            counted.add(key)
         least = max(least, done + cost.bus.cycles_of(needed - nbytes))
     return least
 

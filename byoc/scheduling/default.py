@@ -153,8 +153,11 @@ def _finish_plan(
     placed: list[_Candidate | None] = []
     if best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
         plan = best.plan
-        streams = tuple(_list_streams(context, plan, fresh()))
-        memory, stream = streams[best.retains]
+        memory, stream = next(
+            (memory, stream)
+            for retains, memory, stream in _list_streams(context, plan, fresh())
+            if retains == best.retains
+        )
         placed = [
             _place_plan(context, plan, memory, stream, Spread(1, 1)),
             _place_apart(context, plan, memory, stream, QUEUE_DEPTH),
@@ -170,26 +173,32 @@ def _finish_plan(
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """Return a plan as a candidate with its schedule, or None if memory planning fails."""
     found = None
-    for number, (own, stream) in enumerate(_list_streams(context, plan, memory)):
+    for retains, own, stream in _list_streams(context, plan, memory):
+        # Without retention every layer loads its constants early, if there is room for all of them.
+        if found is not None and sum([nbytes for _, nbytes in own.scratch]) > own.arch.sram_bytes:
+            break
         if context.loads.word_slots and len(stream[0]) <= FEW_TILES:
             placed = _place_apart(context, plan, own, stream)
         else:
             placed = _place_plan(context, plan, own, stream)
         if placed is not None and (found is None or placed.cycles < found.cycles):
-            found = placed._replace(retains=number > 0)
+            found = placed._replace(retains=retains)
     return found
 
 
 def _list_streams(
     context: RegionContext, plan: LayerPlan, memory: Memory
-) -> Iterator[tuple[Memory, tuple[list[TileSteps], list[int]]]]:
-    """Yield the stream of a plan, and the stream that retains repeated constants if it has any."""
+) -> Iterator[tuple[bool, Memory, tuple[list[TileSteps], list[int]]]]:
+    """Yield the streams of a plan: with repeated constants retained, if there are any, and without.
+
+    The first item tells whether they are retained.
+    """
     tiles, cycles = _stream(context, plan, memory)
-    yield memory, (tiles, cycles)
     own = replace(memory, scratch=list(memory.scratch))
     retained = retain_constants(tiles, own) if context.shares_constants else None
     if retained is not None:
-        yield own, (retained, cycles)
+        yield True, own, (retained, cycles)
+    yield False, memory, (tiles, cycles)
 
 
 def _place_apart(
@@ -240,8 +249,9 @@ def _place_plan(
     # Estimates of copies in banked memory may exceed the cycles of their commands.
     compute = min(sum(cycles), best.computed)
     # The images of a batch share constants, so the bound uses only the layers of the last image.
-    image = context.searches[-len({layer.name for layer in context.layers}) :]
-    least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)
+    image = slice(-len({layer.name for layer in context.layers}), None)
+    costs = [search.cost for search in context.searches[image]]
+    least = least_cycles(costs, context.shared[image], compute, memory.arch.sram_bytes)
     return _Candidate(plan, scheduled, best, compute, least, len(streamed), found.free)
 
 

@@ -5,7 +5,7 @@ They hold for all machines that differ only in scratchpad size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate
@@ -71,9 +71,14 @@ class RegionContext:
     @cached_property
     def shares_constants(self) -> bool:
         """Whether several layers have the same constants, such as the steps of an LSTM."""
-        constants = [layer.constants for layer in self.layers]
-        keys = [one.shared for one in constants if one is not None and one.shared is not None]
+        keys = [key for key in self.shared if key is not None]
         return len(set(keys)) < len(keys)
+
+    @cached_property
+    def shared(self) -> tuple[Hashable, ...]:
+        """Key of each layer's constants; equal keys mean equal constants, None means no key."""
+        constants = [layer.constants for layer in self.layers]
+        return tuple([None if one is None else one.shared for one in constants])
 
     @cached_property
     def graph(self) -> FusionGraph:

@@ -141,11 +141,16 @@ def test_constants_that_do_not_fit_are_loaded_after_the_layers_before_them() -> 
     ]
     cycles = DEFAULT_BUS.cycles_of
     assert cycles(sizes[1]) > 2 * computed[1]
-    assert least_cycles(costs, sum(computed), 1 << 20) == sum(computed)
+    own = (None, None)
+    assert least_cycles(costs, own, sum(computed), 1 << 20) == sum(computed)
     for nbytes in (0, 8000, 64000):
-        assert least_cycles(costs, sum(computed), nbytes) == computed[0] + cycles(sizes[1] - nbytes)
-    assert least_cycles(costs[1:], computed[1], 8000) == cycles(sizes[1] - 8000)
-    assert least_cycles(costs[::-1], sum(computed), 0) == max(sum(computed), cycles(sum(sizes)))
+        least = least_cycles(costs, own, sum(computed), nbytes)
+        assert least == computed[0] + cycles(sizes[1] - nbytes)
+    assert least_cycles(costs[1:], own[1:], computed[1], 8000) == cycles(sizes[1] - 8000)
+    least = least_cycles(costs[::-1], own, sum(computed), 0)
+    assert least == max(sum(computed), cycles(sum(sizes)))
+    twice = least_cycles([costs[1]] * 2, ("same", "same"), 2 * computed[1], 0)
+    assert twice == max(2 * computed[1], computed[1] + cycles(sizes[1])), "loaded only once"
 
 
 def test_a_group_takes_as_long_as_its_longest_part() -> None:
