@@ -10,19 +10,20 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from experiments.version import tool_version
-from isa.installation import NAME
+from isa.installation import NAME, version_of
 
 PURPOSES = {
     "device": "C for microcontrollers: compilers and processor emulators",
     "docs": "building the documentation site",
     "explore": "dla explore",
     "fast": "compiled kernels, Device(compiled=True)",
+    "pages": "HTML pages of reports",
     "rtl": "the machine as hardware: dla rtl, dla run --engine rtl",
     "sweep": "tables in Python, dla sweep --export and --scheduler",
     "test": "the tests",
@@ -124,11 +125,9 @@ def _is_needed(wanted: Requirement, extra: str) -> bool:
 def _dependency(wanted: Requirement) -> Dependency:
     extras = f"[{','.join(sorted(wanted.extras))}]" if wanted.extras else ""
     text = f"{wanted.name}{extras}{wanted.specifier}"
-    try:
-        found = version(wanted.name)
-    except PackageNotFoundError:
-        return Dependency(text, "", False)
-    return Dependency(text, found, wanted.specifier.contains(found, prereleases=True))
+    found = version_of(wanted.name)
+    fits = bool(found) and wanted.specifier.contains(found, prereleases=True)
+    return Dependency(text, found, fits)
 
 
 def _facts() -> Sequence[tuple[str, str]]:
@@ -202,10 +201,8 @@ def products() -> str:
         if found is None
         else f"MatMulInteger of uint8 by {found.kind} on ONNX Runtime"
     )
-    try:
-        return f"{how}; numba {version('numba')}"
-    except PackageNotFoundError:
-        return f"{how}; no numba"
+    numba = version_of("numba")
+    return f"{how}; numba {numba}" if numba else f"{how}; no numba"
 
 
 def _core() -> str | None:

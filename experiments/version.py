@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import isa
+from isa.installation import version_of
 
 PROJECT = "dla-byoc-simulator"
 """Name of the distribution."""
@@ -29,12 +30,7 @@ _MARKS = (
 @cache
 def tool_version() -> str:
     """Return the version of the installed distribution; ``unknown`` if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(PROJECT)
-    except PackageNotFoundError:
-        return "unknown"
+    return version_of(PROJECT) or "unknown"
 
 
 @cache

@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 FOLDER = "DLA_CACHE_DIR"
@@ -72,6 +72,14 @@ def processor() -> str:
 def install_line(packages: Iterable[str]) -> str:
     """Return the command line that installs ``packages`` for this Python."""
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def version_of(name: str) -> str:
+    """Return the version of an installed distribution, or "" if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def remedy(extra: str) -> str:

@@ -67,7 +67,6 @@ LATE = {
     "experiments.rtl.device": "the simulator behind the registers needs no extra",
     "experiments.running.network": "what comes from a package or the cache does not wait for what "
     "imports models",
-    "experiments.version": "`dla --help` asks which copy runs, not which version",
     "experiments.running.result": "what draws is for those who draw",
     "experiments.running.inference": "costs and timelines are for those who ask for them",
 }

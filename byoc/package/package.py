@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
@@ -39,6 +38,7 @@ from byoc.package.archive import (
 )
 from isa.errors import InputError
 from isa.files import archive_bytes, write_atomically
+from isa.installation import NAME, version_of
 from isa.reading import json_of
 
 if TYPE_CHECKING:
@@ -319,10 +319,7 @@ def build_package(
 
 
 def _tool() -> str:
-    try:
-        return f"dla-byoc-simulator {version('dla-byoc-simulator')}"
-    except PackageNotFoundError:
-        return "dla-byoc-simulator"
+    return f"{NAME} {version_of(NAME)}".strip()
 
 
 def _manifest(package: Package) -> bytes:

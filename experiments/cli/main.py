@@ -192,9 +192,9 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from experiments.version import tool_version
 
-        say(f"dla {version('dla-byoc-simulator')}")
+        say(f"dla {tool_version()}")
         raise typer.Exit
 
 

@@ -21,7 +21,8 @@ from typing import Any, NewType
 
 from experiments.glossary import glossary
 from experiments.literal import escape_html
-from isa.errors import InputError
+from isa.errors import MissingExtraError
+from isa.installation import remedy
 
 _SCROLLS = 'class="wide" tabindex="0" role="region" aria-label="table"'
 """Attributes of elements that may be wider than the window.
@@ -51,7 +52,7 @@ def page(
     """Return a complete HTML page.
 
     ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as
-    ``DATA``. Raises InputError if plotly is not installed.
+    ``DATA``. Raises MissingExtraError if plotly is not installed.
     """
     meanings = pairs((", ".join(term.words), term.text) for term in glossary())
     sections = (*sections, Section("words", "Words", fold_block("What the words mean", meanings)))
@@ -234,6 +235,6 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise InputError("pages need plotly; install it with: pip install plotly") from error
+        raise MissingExtraError(f"pages need plotly; install it with: {remedy('pages')}") from error
     code: str = get_plotlyjs()
     return code

@@ -19,7 +19,6 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
 from isa.errors import InputError
 from isa.files import HEAD, PACKAGE, is_leftover, kind_of, write_atomically
-from isa.installation import NAME, is_private, processor, users_folder
+from isa.installation import NAME, is_private, processor, users_folder, version_of
 
 LARGEST = 2 << 30
 """Maximum size of all entries together, in bytes.
@@ -179,7 +178,7 @@ def key_of(given: Mapping[str, Any]) -> str | None:
     if load_installed_families() is not get_built_in_families():
         return None
     libraries = {
-        name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")
+        name: version_of(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")
     }
     facts = {
         "given": given,
@@ -188,13 +187,6 @@ def key_of(given: Mapping[str, Any]) -> str | None:
         "processor": processor(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def sum_of(content: bytes) -> str:

@@ -13,7 +13,6 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +39,7 @@ from experiments.sweep.store import SYSTEMS, Store, canonical
 from experiments.sweep.tasks import NetworkPlanner, Preparation, prepare_networks
 from experiments.version import PROJECT, compiler_version
 from isa.errors import InputError
+from isa.installation import version_of
 from isa.progress import Progress, silent
 from isa.reading import toml_text
 
@@ -93,12 +93,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
-    for name in _LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    return found | {name: version_of(name) or "unknown" for name in _LIBRARIES}
 
 
 class SweepSession:
