@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.timing import Timing
+from dla_sim.timing import Timing, TimingColumns
 from isa.access import Access
 from isa.arch import IDEAL, Arch
 from isa.instruction import Command, Operands, Unit
@@ -182,7 +182,12 @@ def _banks(access: Access, bank_bytes: int) -> tuple[int, int]:
 
 
 def scratchpad_cycles(
-    compute: Int64, crowd: Int64, reads: Int64, writes: Int64, word_bytes: int, timing: Timing
+    compute: Int64,
+    crowd: Int64,
+    reads: Int64,
+    writes: Int64,
+    word_bytes: int,
+    timing: Timing | TimingColumns,
 ) -> Int64:
     """Return the additional cycles x that EX waits for the scratchpad, command by command.
 
@@ -191,8 +196,8 @@ def scratchpad_cycles(
     if word_bytes:
         return np.maximum(compute, crowd) - compute
     needed = compute * np.maximum(1, -(-crowd // timing.bank_ports))
-    if timing.sram_read_bytes:
-        needed = np.maximum(needed, -(-reads // timing.sram_read_bytes))
-    if timing.sram_write_bytes:
-        needed = np.maximum(needed, -(-writes // timing.sram_write_bytes))
-    return needed - compute
+    for nbytes, width in ((reads, timing.sram_read_bytes), (writes, timing.sram_write_bytes)):
+        cycles = np.where(width, -(-nbytes // np.maximum(width, 1)), 0)
+        needed = np.maximum(needed, cycles)
+    found: Int64 = needed - compute
+    return found

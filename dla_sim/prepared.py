@@ -221,8 +221,8 @@ class Footprints:
 
         Commands that collide with themselves come first, then pairs by unit and stream order.
         """
-        if self._alone is not None:
-            number, (low, high) = self._alone
+        if self.self_collision is not None:
+            number, (low, high) = self.self_collision
             raise HazardError(
                 f"{self._name(number, times)} writes scratchpad bytes {low:#x} to {high:#x} over "
                 "an operand of its own "
@@ -235,7 +235,7 @@ class Footprints:
                 self._check_pair(int(left[pair]), int(right[pair]), times)
 
     @cached_property
-    def _alone(self) -> tuple[int, Range] | None:
+    def self_collision(self) -> tuple[int, Range] | None:
         """First command whose own accesses collide, and the bytes where they do."""
         for number, (command, item) in enumerate(zip(self._commands, self._operands, strict=True)):
             found = find_overwritten(command, item)
@@ -243,10 +243,18 @@ class Footprints:
                 return number, found
         return None
 
+    def find_collisions(self, left: Int64, right: Int64) -> list[tuple[int, int]]:
+        """Return the pairs of a command of ``left`` and one of ``right`` whose accesses collide."""
+        pairs = [(int(left[pair]), int(right[pair])) for pair in self._hulls.meet(left, right)]
+        return [pair for pair in pairs if self._find_collision(pair) is not None]
+
+    def _find_collision(self, pair: tuple[int, int]) -> tuple[str, int, int] | None:
+        if pair not in self._known:
+            self._known[pair] = _collision(*(self._operands[number] for number in pair))
+        return self._known[pair]
+
     def _check_pair(self, one: int, other: int, times: CommandTimes) -> None:
-        if (one, other) not in self._known:
-            self._known[one, other] = _collision(self._operands[one], self._operands[other])
-        found = self._known[one, other]
+        found = self._find_collision((one, other))
         if found is not None:
             space, low, high = found
             raise HazardError(

@@ -6,15 +6,26 @@ costs, a run of the engine and the accounts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
-from dla_sim.engine.accounts import explain, kind_cycles, layer_bank_waits, layer_cycles
+import numpy as np
+
+from dla_sim.engine.accounts import (
+    CAUSES,
+    causes_of,
+    explain,
+    kind_cycles,
+    layer_bank_waits,
+    layer_cycles,
+)
 from dla_sim.engine.times import CommandTimes, compute_times
-from dla_sim.engine.workload import Workload
+from dla_sim.engine.workload import UNIT_NAMES, Workload
 from dla_sim.prepared import prepare, resize_prepared
+from dla_sim.program_batch import ProgramBatch, is_engine_useful
 from dla_sim.timing import Timing
+from isa.instruction import KINDS
 from isa.program import Program
 
 
@@ -55,7 +66,21 @@ class ProgramTiming:
         self.instructions = len(program.commands)
         self.register_writes = len(program.words) - self.instructions
         # shared with programs for other scratchpad sizes
+        self._batch = ProgramBatch(prepared)
         self._last: tuple[Timing, ProgramCycles] | None = None
+
+    def is_for(self, program: Program) -> bool:
+        """Return True if ``program`` has the same cycles and figures under every Timing."""
+        own = self._program
+        names = ("arch", "tensors", "provenance", "dram_bytes", "command_address")
+        places = [
+            [(one.address, one.data.size) for one in each.segments] for each in (own, program)
+        ]
+        return (
+            np.array_equal(own.words, program.words)
+            and places[0] == places[1]
+            and all(getattr(own, name) == getattr(program, name) for name in names)
+        )
 
     def resize(self, program: Program) -> ProgramTiming | None:
         """Return the timing of ``program`` if only the machine's scratchpad differs, or None.
@@ -70,9 +95,11 @@ class ProgramTiming:
         if not same or self._program.arch.model_copy(update=sizes) != program.arch:
             return None
         found = copy(self)
+        found._program = program
         found._prepared = resize_prepared(self._prepared, program)
         if found._prepared is not self._prepared:
             found._last = None
+            found._batch = ProgramBatch(found._prepared)
         return found
 
     def run(self, timing: Timing) -> ProgramCycles:
@@ -90,6 +117,29 @@ class ProgramTiming:
                 ProgramCycles(times.total, kinds, ex_cycles, explain(workload, times).units),
             )
         return self._last[1]
+
+    def run_together(self, timings: Sequence[Timing]) -> list[ProgramCycles | None]:
+        """Return the cycles of a run under each Timing as far as one compiled call computes them.
+
+        The other Timings, and all without the extra ``fast`` or if they are few, give None and need
+        :meth:`run`.
+        """
+        found: list[ProgramCycles | None] = [None] * len(timings)
+        if not is_engine_useful(len(timings)) or self._prepared.footprints.self_collision:
+            return found
+        groups: dict[int, list[int]] = {}
+        word_bytes = self._prepared.demands.word_bytes
+        for number, timing in enumerate(timings):
+            if not timing.has_rows_or_refresh and timing.can_move_words(word_bytes):
+                groups.setdefault(timing.word_cycles(word_bytes), []).append(number)
+        for word_cycles, numbers in groups.items():
+            some = [timings[number] for number in numbers]
+            totals, kinds, causes = self._batch.run(word_cycles, some)
+            rows = zip(numbers, some, totals.tolist(), kinds.tolist(), causes.tolist(), strict=True)
+            for number, timing, total, by_kind, by_unit in rows:
+                if total >= 0:
+                    found[number] = _name_cycles(timing, total, by_kind, by_unit)
+        return found
 
     def layers(self, timing: Timing) -> dict[str, int]:
         """Return the cycles of a run under ``timing`` by layer; they sum to the run's total.
@@ -112,3 +162,19 @@ class ProgramTiming:
         times = compute_times(workload)
         self._prepared.footprints.check(times)
         return workload, times
+
+
+def _name_cycles(
+    timing: Timing, total: int, kinds: Sequence[Sequence[int]], units: Sequence[Sequence[int]]
+) -> ProgramCycles:
+    causes = causes_of(timing)
+    by_cause = [dict(zip(CAUSES, unit, strict=True)) for unit in units]
+    return ProgramCycles(
+        total,
+        dict(zip(KINDS, kinds[0], strict=True)),
+        dict(zip(KINDS, kinds[1], strict=True)),
+        {
+            name: {cause: unit[cause] for cause in causes}
+            for name, unit in zip(UNIT_NAMES, by_cause, strict=True)
+        },
+    )

@@ -8,6 +8,7 @@ parameters compiles once.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -321,13 +322,17 @@ class Timing(BaseModel):
             )
         }
 
+    def can_move_words(self, word_bytes: int) -> bool:
+        """Return True if transfers leave cycles of a bank to EX; 0 bytes are ideal memory."""
+        return not 0 < word_bytes < 2 * self.bus_bytes
+
     def word_cycles(self, word_bytes: int) -> int:
         """Return K, the cycles in which the bus moves a scratchpad word; 0 for ideal memory.
 
         docs/machine.md, section 12, defines K. Raises InputError if the bus is so wide that a
         transfer could take every cycle of a bank.
         """
-        if 0 < word_bytes < 2 * self.bus_bytes:
+        if not self.can_move_words(word_bytes):
             raise InputError(
                 f"bus_bytes {self.bus_bytes} is more than half of word_bytes {word_bytes}: a "
                 "transfer could take "
@@ -413,3 +418,17 @@ class Timing(BaseModel):
         else:
             slots = self.main.least_slots(apart[0]) + self.flash.least_slots(apart[1])
         return max(compute + commands * (self.ex_fill + self.ex_drain), slots)
+
+
+class TimingColumns:
+    """Fields of several Timings as int64 arrays (timings, 1), which broadcast over commands."""
+
+    def __init__(self, timings: Sequence[Timing]) -> None:
+        self._timings = timings
+
+    def __getattr__(self, name: str) -> NDArray[np.int64]:
+        import numpy as np
+
+        column = np.array([[getattr(one, name)] for one in self._timings], dtype=np.int64)
+        setattr(self, name, column)
+        return column

@@ -98,23 +98,26 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
         _explain_waits(members, times, tokens, causes)
     beyond = times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"]
     blocked = _count_blocked(workload, times)
+    for cause, cycles in fixed_causes(columns).items():
+        causes[:, cause] = cycles
     causes[:, BUS] = (columns["slots"] > 0) * (beyond - blocked)
-    memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
-    causes[:, FLASH] = memory * columns["flash"]
-    causes[:, DRAM] = memory - causes[:, FLASH] + blocked
-    causes[:, SRAM] = columns["scratchpad"] + columns["held"]
+    causes[:, DRAM] += blocked
     delayed = list(workload.bank_loads)
     causes[delayed, SRAM] += beyond[delayed]
-    constant = (
-        columns["lead"]
-        + columns["tail"]
-        + columns["beats"]
-        - columns["latency"]
-        - columns["scratchpad"]
-    )
-    causes[:, BUSY] = constant
     _check(workload, times, causes)
     return Causes(causes, workload.demands.by_unit, times.total, causes_of(workload.timing))
+
+
+def fixed_causes(columns: Mapping[str, Int64]) -> dict[int, Int64]:
+    """Return the cycles of each command by cause that do not depend on other commands."""
+    memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
+    own = columns["lead"] + columns["tail"] + columns["beats"]
+    return {
+        BUSY: own - columns["latency"] - columns["scratchpad"],
+        DRAM: memory * (1 - columns["flash"]),
+        FLASH: memory * columns["flash"],
+        SRAM: columns["scratchpad"] + columns["held"],
+    }
 
 
 def _count_blocked(workload: Workload, times: CommandTimes) -> Int64:
@@ -127,9 +130,10 @@ def _count_blocked(workload: Workload, times: CommandTimes) -> Int64:
     begin = times.start + columns["lead"]
     end = times.end - columns["tail"]
     intervals = zip(begin.tolist(), end.tolist(), strict=True)
-    granted = [
-        refresh.count_slots(after) - refresh.count_slots(before) for before, after in intervals
-    ]
+    granted = np.array(
+        [refresh.count_slots(after) - refresh.count_slots(before) for before, after in intervals],
+        dtype=np.int64,
+    )
     return times.missed + np.where(columns["slots"] > 0, end - begin - granted, 0)
 
 

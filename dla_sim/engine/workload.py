@@ -24,7 +24,7 @@ from dla_sim.memory import (
     scratchpad_cycles,
     streams_of,
 )
-from dla_sim.timing import MemoryTiming, Timing
+from dla_sim.timing import MemoryTiming, Timing, TimingColumns
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
@@ -272,6 +272,21 @@ class Demands:
             found[row, satisfied] = pushing[: len(satisfied)]
         return found
 
+    @cached_property
+    def _bank_loads(self) -> dict[int, dict[int, BankLoad]]:
+        return {}
+
+    def bank_loads(self, word_cycles: int) -> dict[int, BankLoad]:
+        """Return the EX commands that LD and ST may delay in banked memory.
+
+        The bus moves a memory word in ``word_cycles`` cycles.
+        """
+        if not self.hulls or not len(self.moving):
+            return {}
+        if word_cycles not in self._bank_loads:
+            self._bank_loads[word_cycles] = _list_bank_loads(self, word_cycles)
+        return self._bank_loads[word_cycles]
+
     def room(self, depth: int) -> Int64:
         """Return for each command the earlier one whose end makes room for it in the queue.
 
@@ -282,6 +297,22 @@ class Demands:
         for members in self.by_unit:
             found[members[depth:]] = members[:-depth]
         return found
+
+
+def _list_bank_loads(demands: Demands, word_cycles: int) -> dict[int, BankLoad]:
+    least = np.maximum(demands.compute, demands.crowd)
+    # LD and ST take at most one word per word_cycles slots of a bank, plus the ends of their shares
+    most = least // word_cycles + 2
+    found = {}
+    for number in np.flatnonzero((demands.crowd > 0) & (demands.crowd + most > least)).tolist():
+        hulls = demands.hulls[number]
+        enough = int(least[number] - most[number])
+        banks = {bank for low, high, _ in hulls for bank in range(low, high + 1)}
+        words = [(bank, count_in_bank(hulls, bank)) for bank in sorted(banks)]
+        delayed = tuple((bank, count) for bank, count in words if count > enough)
+        if delayed:
+            found[number] = BankLoad(int(least[number]), delayed)
+    return found
 
 
 def _include_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
@@ -447,6 +478,60 @@ class CommandCost:
     load: BankLoad | None
 
 
+def serve_transfers(demands: Demands, main: MemoryTiming, flash: MemoryTiming | None) -> Int64:
+    """Return an array (3, transfers): bus slots, beats, and 1 if the flash serves the transfer."""
+    served = np.zeros((3, len(demands.moving)), dtype=np.int64)
+    served[:2] = demands.transfers.cost(main)
+    if flash is not None:
+        served[2] = np.isin(demands.moving, demands.constant)
+        served[:2] = np.where(served[2], demands.transfers.cost(flash), served[:2])
+    return served
+
+
+def command_columns(
+    demands: Demands, timing: Timing | TimingColumns, served: Int64, word_cycles: int
+) -> dict[str, Int64]:
+    """Return the columns of :attr:`Workload.columns` for one Timing or for several.
+
+    For several, ``served`` has the shape (3, timings, transfers) and each column (timings,
+    commands).
+    """
+    moving = demands.moving
+    loading = demands.unit[moving] == LD
+    scratchpad = scratchpad_cycles(
+        demands.compute, demands.crowd, demands.reads, demands.writes, demands.word_bytes, timing
+    )
+    lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
+    lead[..., demands.sync] = timing.sync_cycles
+    tail, slots, beats, held, latency, flash = (np.zeros_like(lead) for _ in range(6))
+    waiting = np.where(served[2], timing.flash_latency, timing.dram_latency)
+    most = np.maximum(served[0], demands.touched * word_cycles)
+    slots[..., moving] = most
+    beats[..., moving] = served[1]
+    held[..., moving] = most - served[0]
+    flash[..., moving] = served[2]
+    latency[..., moving] = waiting
+    lead[..., moving] = timing.dma_setup + waiting * loading
+    tail[..., moving] = timing.dma_drain + waiting * ~loading
+    lead[lead + slots + tail == 0] = 1
+    names = ("lead", "slots", "beats", "held", "tail", "latency", "scratchpad", "flash")
+    scratchpad = np.broadcast_to(scratchpad, lead.shape)
+    return dict(
+        zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True)
+    )
+
+
+def chunk_slots(demands: Demands, memory: MemoryTiming, fetch_bytes: int) -> list[int]:
+    """Return the bus slots that each chunk of command words takes."""
+    first = demands.command_address
+    end = first + 8 * demands.word_count
+    starts = np.arange(first, end, fetch_bytes, dtype=np.int64)
+    slots: list[int] = row_slots(
+        starts, np.minimum(starts + fetch_bytes, end) - starts, memory
+    ).tolist()
+    return slots
+
+
 @dataclass(frozen=True, eq=False)
 class Workload:
     """A program's :class:`Demands` together with a Timing; the input of an engine."""
@@ -473,41 +558,9 @@ class Workload:
         - ``scratchpad``: cycles of lead that wait for the scratchpad.
         - ``flash``: 1 if the system memory is the flash.
         """
-        demands = self.demands
-        timing = self.timing
-        scratchpad = scratchpad_cycles(
-            demands.compute,
-            demands.crowd,
-            demands.reads,
-            demands.writes,
-            demands.word_bytes,
-            timing,
-        )
-        lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
-        lead[demands.sync] = timing.sync_cycles
-        tail, slots, beats, held, latency, flash = (np.zeros_like(lead) for _ in range(6))
-        moving = demands.moving
-        latency[moving] = timing.main.latency
-        slots[moving], beats[moving] = demands.transfers.cost(timing.main)
-        if timing.flash is not None:
-            flash[demands.constant] = 1
-            constant = np.flatnonzero(flash[moving])
-            latency[demands.constant] = timing.flash.latency
-            in_flash = demands.transfers.cost(timing.flash)
-            slots[demands.constant], beats[demands.constant] = (
-                column[constant] for column in in_flash
-            )
-        most = np.maximum(slots[moving], demands.touched * timing.word_cycles(demands.word_bytes))
-        held[moving] = most - slots[moving]
-        slots[moving] = most
-        loading = demands.unit[moving] == LD
-        lead[moving] = timing.dma_setup + latency[moving] * loading
-        tail[moving] = timing.dma_drain + latency[moving] * ~loading
-        lead[lead + slots + tail == 0] = 1
-        names = ("lead", "slots", "beats", "held", "tail", "latency", "scratchpad", "flash")
-        return dict(
-            zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True)
-        )
+        served = serve_transfers(self.demands, self.timing.main, self.timing.flash)
+        word_cycles = self.timing.word_cycles(self.demands.word_bytes)
+        return command_columns(self.demands, self.timing, served, word_cycles)
 
     @cached_property
     def bank_loads(self) -> dict[int, BankLoad]:
@@ -515,23 +568,7 @@ class Workload:
 
         Others take their ``lead``.
         """
-        demands = self.demands
-        if not demands.hulls or not len(demands.moving):
-            return {}
-        least = np.maximum(demands.compute, demands.crowd)
-        # LD and ST take at most one word per word_cycles slots of a bank, plus the ends of their
-        # shares
-        most = least // self.timing.word_cycles(demands.word_bytes) + 2
-        found = {}
-        for number in np.flatnonzero((demands.crowd > 0) & (demands.crowd + most > least)).tolist():
-            hulls = demands.hulls[number]
-            enough = int(least[number] - most[number])
-            banks = {bank for low, high, _ in hulls for bank in range(low, high + 1)}
-            words = [(bank, count_in_bank(hulls, bank)) for bank in sorted(banks)]
-            delayed = tuple((bank, count) for bank, count in words if count > enough)
-            if delayed:
-                found[number] = BankLoad(int(least[number]), delayed)
-        return found
+        return self.demands.bank_loads(self.timing.word_cycles(self.demands.word_bytes))
 
     @cached_property
     def passing_words(self) -> dict[int, PassingWords]:
@@ -573,9 +610,5 @@ class Workload:
     @cached_property
     def chunk_slots(self) -> list[int]:
         """Bus slots that each chunk of command words takes."""
-        first = self.demands.command_address
         timing = self.timing
-        starts = np.arange(first, first + 8 * self.word_count, timing.fetch_bytes, dtype=np.int64)
-        ends = np.minimum(starts + timing.fetch_bytes, first + 8 * self.word_count)
-        slots: list[int] = row_slots(starts, ends - starts, timing.constants).tolist()
-        return slots
+        return chunk_slots(self.demands, timing.constants, timing.fetch_bytes)

@@ -257,7 +257,9 @@ AHEAD = 4
 Such a task gets at most 1/AHEAD of the machines that earlier tasks got.
 """
 POINTS = 64
-"""Most points of one task."""
+"""Most points of one task, but for the later tasks of a machine with many Timings."""
+MANY_POINTS = 512
+"""Most points of the later tasks of a machine, which one call of the engine times together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,10 +373,12 @@ class NetworkPlanner(Planner[Batch]):
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
         """Yield the points of a batch that have no row and are not in progress.
 
-        They come in portions of at most one task.
+        They come in portions of at most one task; each is twice as large as the one before.
         """
         timings = iter(batch)
-        while some := list(itertools.islice(timings, POINTS)):
+        size = POINTS
+        while some := list(itertools.islice(timings, size)):
+            size = min(2 * size, MANY_POINTS)
             texts = [(canonical(timing), preset) for preset, timing in some]
             points = [SweepPoint(keys.compute_key(text), text, preset) for text, preset in texts]
             known = self._store.find_stored([point.key for point in points])

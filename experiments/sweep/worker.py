@@ -111,6 +111,8 @@ class RegionCompiler:
 
     def _prepare_timing(self, number: int, program: Program) -> ProgramTiming:
         last = self._timings.get(number)
+        if last is not None and last.is_for(program):  # another task has sent it again
+            return last
         found = last.resize(program) if last is not None else None
         self._timings[number] = found = found or ProgramTiming(program)
         return found
@@ -238,8 +240,12 @@ def outcome_of(job: NetworkJob) -> WorkerResult:
                 machines = {
                     column: FigureMachine(arch, timing) for column, timing in timings.items()
                 }
+                together = [item.run_together(list(timings.values())) for item in timed]
                 found[row].update(
-                    {at: _outcome(one, known[bus], timed) for at, one in machines.items()}
+                    {
+                        at: _outcome(one, known[bus], timed, runs)
+                        for (at, one), *runs in zip(machines.items(), *together, strict=True)
+                    }
                 )
     outcomes = tuple(tuple(one for _, one in sorted(row.items())) for row in found)
     # Copies: a program caches its decoded commands, which need not be sent.
@@ -282,12 +288,15 @@ def message_of(error: BaseException) -> str:
 
 
 def _outcome(
-    machine: FigureMachine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming]
+    machine: FigureMachine,
+    programs: Sequence[CompiledProgram],
+    timed: Sequence[ProgramTiming],
+    known: Sequence[ProgramCycles | None],
 ) -> PointOutcome:
+    """Return the outcome of a point; ``known`` are the runs that are already computed."""
     try:
-        return PointOutcome(
-            _figures(machine, programs, timed, [item.run(machine.timing) for item in timed])
-        )
+        runs = [run or item.run(machine.timing) for run, item in zip(known, timed, strict=True)]
+        return PointOutcome(_figures(machine, programs, timed, runs))
     except Exception as error:  # any exception belongs in the results row
         return PointOutcome(None, message_of(error))
 

@@ -1,0 +1,186 @@
+"""Many Timings of one program in one call of a compiled engine.
+
+The result equals :class:`dla_sim.program_timing.ProgramTiming` for each Timing. Timings that the
+compiled engine does not cover have no result: memories with rows or refresh, programs that stop or
+collide, and machines that cannot exist.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.engine.accounts import DMA, ISSUE, fixed_causes
+from dla_sim.engine.recurrence import (
+    FIXED_CAUSES,
+    SETTINGS,
+    WINDOW,
+    WORD,
+    BatchResult,
+    ProgramArrays,
+    compile_recurrence,
+    make_result,
+    make_state,
+)
+from dla_sim.engine.workload import chunk_slots, command_columns, serve_transfers
+from dla_sim.prepared import PreparedProgram
+from dla_sim.timing import MemoryTiming, Timing, TimingColumns
+from isa.errors import MissingExtraError
+
+Int64 = NDArray[np.int64]
+
+LEAST_TIMINGS = 256
+"""Fewest Timings for which loading numba pays, unless it is loaded already."""
+_BLOCK = 1 << 18
+"""Most commands times Timings of one call, so that the arrays stay in the processor's cache."""
+
+
+def is_engine_useful(timings: int) -> bool:
+    """Return True if numba is installed, and is loaded or worth loading for so many Timings."""
+    if timings < LEAST_TIMINGS and not compile_recurrence.cache_info().currsize:
+        return False
+    try:
+        compile_recurrence()
+    except MissingExtraError:
+        return False
+    return True
+
+
+class ProgramBatch:
+    """A prepared program as arrays for the compiled engine."""
+
+    def __init__(self, prepared: PreparedProgram) -> None:
+        self._prepared = prepared
+        self._arrays: dict[int, ProgramArrays] = {}
+        self._served: dict[tuple[MemoryTiming | None, ...], Int64] = {}
+        self._chunks: dict[tuple[MemoryTiming, int], list[int]] = {}
+        self._seen = make_result(0, len(prepared.commands)).met
+        self._colliding: list[tuple[int, int]] = []
+
+    def run(self, word_cycles: int, timings: Sequence[Timing]) -> tuple[Int64, Int64, Int64]:
+        """Return the total, the cycles by kind and the causes by unit under each Timing.
+
+        The third array is (timings, units, causes), the second (timings, 2, kinds): all cycles and
+        those of EX. The total is -1 for a Timing that must run by itself. All Timings move a memory
+        word in ``word_cycles``.
+        """
+        step = max(1, _BLOCK // max(1, len(self._prepared.commands)))
+        blocks = [
+            self._run_block(word_cycles, timings[start : start + step])
+            for start in range(0, len(timings), step)
+        ]
+        totals, computing, causes = (
+            np.concatenate([getattr(block, name) for block in blocks])
+            for name in ("totals", "kinds", "causes")
+        )
+        kinds = np.stack([computing, computing], axis=1)
+        kinds[:, 0, DMA] += totals[:, 1] - computing.sum(axis=1)
+        kinds[:, 0, ISSUE] += totals[:, 0] - totals[:, 1]
+        return np.where(kinds.min(axis=(1, 2)) < 0, -1, totals[:, 0]), kinds, causes
+
+    def _run_block(self, word_cycles: int, timings: Sequence[Timing]) -> BatchResult:
+        demands = self._prepared.demands
+        fields = TimingColumns(timings)
+        served = np.stack([self._serve(timing) for timing in timings], axis=1)
+        columns = command_columns(demands, fields, served, word_cycles)
+        causes = fixed_causes(columns)
+        parts = [*(columns[name] for name in ("lead", "slots", "tail")),
+                 *(causes[cause] for cause in FIXED_CAUSES)]  # fmt: skip
+        chunks = {(timing.constants, timing.fetch_bytes): None for timing in timings}
+        slots = [self._chunk_slots(*key) for key in chunks]
+        places = dict(zip(chunks, accumulate(map(len, slots), initial=0), strict=False))
+        rows = [
+            (
+                *(getattr(timing, name) for name in SETTINGS),
+                timing.fetch_bytes // 8,
+                timing.constants.latency,
+                places[timing.constants, timing.fetch_bytes],
+                len(self._chunks[timing.constants, timing.fetch_bytes]),
+            )
+            for timing in timings
+        ]
+        program = self._program_arrays(word_cycles)
+        result = make_result(len(timings), len(self._prepared.commands))
+        compile_recurrence()(
+            program,
+            np.array(rows, dtype=np.int64),
+            np.concatenate(slots, dtype=np.int64),
+            np.stack(parts, axis=1),
+            make_state(program, max(map(len, slots))),
+            result,
+        )
+        self._reject_collisions(result)
+        return result
+
+    def _reject_collisions(self, result: BatchResult) -> None:
+        """Set the total of the Timings in which commands collide in memory to -1."""
+        one, distance = np.nonzero(result.met > self._seen)
+        footprints = self._prepared.footprints
+        self._colliding += footprints.find_collisions(one, one + distance - WINDOW)
+        np.maximum(self._seen, result.met, out=self._seen)
+        start, end = result.times[:, 1], result.times[:, 2]
+        for left, right in self._colliding:
+            both = (start[:, left] < end[:, right]) & (start[:, right] < end[:, left])
+            result.totals[both, 0] = -1
+
+    def _serve(self, timing: Timing) -> Int64:
+        key = tuple(
+            memory and replace(memory, latency=memory.burst_gap, outstanding=0)
+            for memory in (timing.main, timing.flash)
+        )
+        if key not in self._served:
+            self._served[key] = serve_transfers(self._prepared.demands, timing.main, timing.flash)
+        return self._served[key]
+
+    def _chunk_slots(self, memory: MemoryTiming, fetch_bytes: int) -> list[int]:
+        key = memory, fetch_bytes
+        if key not in self._chunks:
+            self._chunks[key] = chunk_slots(self._prepared.demands, memory, fetch_bytes)
+        return self._chunks[key]
+
+    def _program_arrays(self, word_cycles: int) -> ProgramArrays:
+        if word_cycles not in self._arrays:
+            self._arrays[word_cycles] = _list_arrays(self._prepared, word_cycles)
+        return self._arrays[word_cycles]
+
+
+def _list_arrays(prepared: PreparedProgram, word_cycles: int) -> ProgramArrays:
+    demands = prepared.demands
+    commands = len(demands.unit)
+    loads = demands.bank_loads(word_cycles)
+    load = np.full(commands, -1, dtype=np.int64)
+    load[list(loads)] = range(len(loads))
+    banked = [pair for one in loads.values() for pair in one.words]
+    low, high, touched = np.zeros((3, commands), dtype=np.int64)
+    if loads:
+        touched[demands.moving] = demands.touched
+        for number in np.flatnonzero(touched).tolist():
+            low[number], high[number] = demands.hulls[number][0][:2]
+    place = np.zeros(commands, dtype=np.int64)
+    for members in demands.by_unit:
+        place[members] = range(len(members))
+    rows = (demands.unit, demands.word, place, np.concatenate(demands.by_unit), *demands.pushers,
+            prepared.labels.kind, load, low, high, touched)  # fmt: skip
+    table = np.zeros((len(rows), commands + 1), dtype=np.int64)
+    table[:, :commands] = rows
+    table[WORD, commands] = demands.word_count - 1
+    begins = _begins([one.words for one in loads.values()])
+    near = prepared.footprints.members
+    return ProgramArrays(
+        commands=table,
+        loads=np.stack([_column([*(one.cycles for one in loads.values()), 0]), begins]),
+        banks=_column(number for pair in banked for number in pair).reshape(-1, 2).T.copy(),
+        near=np.concatenate(near),
+        bounds=np.stack([_begins(demands.by_unit), _begins(near)]),
+    )
+
+
+def _column(values: Iterable[int]) -> Int64:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _begins(parts: Iterable[Sequence[object] | Int64]) -> Int64:
+    """Return where each part begins when the parts follow each other, and the end."""
+    return _column(accumulate(map(len, parts), initial=0))
