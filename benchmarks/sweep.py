@@ -46,14 +46,15 @@ sram_bytes = {{ from = "512 KiB", to = "256 MiB", times = 2 }}
 def timings(points: int) -> str:
     """Return a sweep specification of one machine with ``points`` different timings.
 
-    ``points`` is a multiple of 20.
+    The compiler reads none of them, so the network is compiled once. ``points`` is a multiple of
+    20.
     """
     return f"""
 networks = "mobilenet-v1"
 [timing]
-bus_bytes = [4, 8, 16, 32]
-outstanding_bursts = [1, 2, 4, 8, 16]
-dram_latency = {{ from = 1, to = {points // 20}, step = 1 }}
+queue_depth = [1, 2, 3, 4]
+dram_latency = [20, 40, 60, 80, 100]
+dma_setup = {{ from = 1, to = {points // 20}, step = 1 }}
 """
 
 
