@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.timing import Timing, TimingColumns
+from dla_sim.timing import Timing
 from isa.access import Access
 from isa.arch import IDEAL, Arch
 from isa.instruction import Command, Operands, Unit
@@ -179,6 +179,18 @@ def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
 def _banks(access: Access, bank_bytes: int) -> tuple[int, int]:
     """Return the first and the last bank that a non-empty access touches."""
     return access.address // bank_bytes, (access.end - 1) // bank_bytes
+
+
+class TimingColumns:
+    """Fields of several Timings as int64 arrays (timings, 1), which broadcast over commands."""
+
+    def __init__(self, timings: Sequence[Timing]) -> None:
+        self._timings = timings
+
+    def __getattr__(self, name: str) -> Int64:
+        column = np.array([[getattr(one, name)] for one in self._timings], dtype=np.int64)
+        setattr(self, name, column)
+        return column
 
 
 def scratchpad_cycles(

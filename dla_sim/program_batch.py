@@ -12,21 +12,24 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.accounts import DMA, ISSUE, fixed_causes
-from dla_sim.engine.recurrence import (
-    FIXED_CAUSES,
-    SETTINGS,
+from dla_sim.engine.accounts import DMA, ISSUE, count_fixed_causes
+from dla_sim.engine.recurrence import FIXED_CAUSES, SETTINGS, WORD, compile_recurrence
+from dla_sim.engine.recurrence_arrays import (
     WINDOW,
-    WORD,
     BatchResult,
     ProgramArrays,
-    compile_recurrence,
     make_result,
     make_state,
 )
-from dla_sim.engine.workload import chunk_slots, command_columns, serve_transfers
+from dla_sim.engine.workload import (
+    chunk_slots,
+    command_columns,
+    list_bank_loads,
+    serve_transfers,
+)
+from dla_sim.memory import TimingColumns
 from dla_sim.prepared import PreparedProgram
-from dla_sim.timing import MemoryTiming, Timing, TimingColumns
+from dla_sim.timing import MemoryTiming, Timing
 from isa.errors import MissingExtraError
 
 Int64 = NDArray[np.int64]
@@ -85,7 +88,7 @@ class ProgramBatch:
         fields = TimingColumns(timings)
         served = np.stack([self._serve(timing) for timing in timings], axis=1)
         columns = command_columns(demands, fields, served, word_cycles)
-        causes = fixed_causes(columns)
+        causes = count_fixed_causes(columns)
         parts = [*(columns[name] for name in ("lead", "slots", "tail")),
                  *(causes[cause] for cause in FIXED_CAUSES)]  # fmt: skip
         chunks = {(timing.constants, timing.fetch_bytes): None for timing in timings}
@@ -149,7 +152,7 @@ class ProgramBatch:
 def _list_arrays(prepared: PreparedProgram, word_cycles: int) -> ProgramArrays:
     demands = prepared.demands
     commands = len(demands.unit)
-    loads = demands.bank_loads(word_cycles)
+    loads = list_bank_loads(demands, word_cycles)
     load = np.full(commands, -1, dtype=np.int64)
     load[list(loads)] = range(len(loads))
     banked = [pair for one in loads.values() for pair in one.words]
@@ -166,14 +169,14 @@ def _list_arrays(prepared: PreparedProgram, word_cycles: int) -> ProgramArrays:
     table = np.zeros((len(rows), commands + 1), dtype=np.int64)
     table[:, :commands] = rows
     table[WORD, commands] = demands.word_count - 1
-    begins = _begins([one.words for one in loads.values()])
+    begins = _find_begins([one.words for one in loads.values()])
     near = prepared.footprints.members
     return ProgramArrays(
         commands=table,
         loads=np.stack([_column([*(one.cycles for one in loads.values()), 0]), begins]),
         banks=_column(number for pair in banked for number in pair).reshape(-1, 2).T.copy(),
         near=np.concatenate(near),
-        bounds=np.stack([_begins(demands.by_unit), _begins(near)]),
+        bounds=np.stack([_find_begins(demands.by_unit), _find_begins(near)]),
     )
 
 
@@ -181,6 +184,6 @@ def _column(values: Iterable[int]) -> Int64:
     return np.fromiter(values, dtype=np.int64)
 
 
-def _begins(parts: Iterable[Sequence[object] | Int64]) -> Int64:
+def _find_begins(parts: Iterable[Sequence[object] | Int64]) -> Int64:
     """Return where each part begins when the parts follow each other, and the end."""
     return _column(accumulate(map(len, parts), initial=0))

@@ -8,7 +8,6 @@ parameters compiles once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -418,17 +417,3 @@ class Timing(BaseModel):
         else:
             slots = self.main.least_slots(apart[0]) + self.flash.least_slots(apart[1])
         return max(compute + commands * (self.ex_fill + self.ex_drain), slots)
-
-
-class TimingColumns:
-    """Fields of several Timings as int64 arrays (timings, 1), which broadcast over commands."""
-
-    def __init__(self, timings: Sequence[Timing]) -> None:
-        self._timings = timings
-
-    def __getattr__(self, name: str) -> NDArray[np.int64]:
-        import numpy as np
-
-        column = np.array([[getattr(one, name)] for one in self._timings], dtype=np.int64)
-        setattr(self, name, column)
-        return column

@@ -98,7 +98,7 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
         _explain_waits(members, times, tokens, causes)
     beyond = times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"]
     blocked = _count_blocked(workload, times)
-    for cause, cycles in fixed_causes(columns).items():
+    for cause, cycles in count_fixed_causes(columns).items():
         causes[:, cause] = cycles
     causes[:, BUS] = (columns["slots"] > 0) * (beyond - blocked)
     causes[:, DRAM] += blocked
@@ -108,7 +108,7 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     return Causes(causes, workload.demands.by_unit, times.total, causes_of(workload.timing))
 
 
-def fixed_causes(columns: Mapping[str, Int64]) -> dict[int, Int64]:
+def count_fixed_causes(columns: Mapping[str, Int64]) -> dict[int, Int64]:
     """Return the cycles of each command by cause that do not depend on other commands."""
     memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
     own = columns["lead"] + columns["tail"] + columns["beats"]

@@ -7,27 +7,16 @@ the result. They do not know rows and refresh of the main memory.
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.accounts import (
-    BUS,
-    BUSY,
-    CAUSES,
-    DRAINED,
-    DRAM,
-    FLASH,
-    QUEUE_EMPTY,
-    SRAM,
-    TOKEN,
-)
+from dla_sim.engine.accounts import BUS, BUSY, DRAINED, DRAM, FLASH, QUEUE_EMPTY, SRAM, TOKEN
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT
+from dla_sim.engine.recurrence_arrays import PORTS, WINDOW, BatchResult, ProgramArrays, RunState
 from dla_sim.engine.workload import AT_ONCE, EX, LD
 from isa.errors import MissingExtraError
 from isa.installation import remedy
-from isa.instruction import KINDS
 
 Int64 = NDArray[np.int64]
 
@@ -41,11 +30,8 @@ LEAD, SLOTS, TAIL = range(3)
 FIXED_CAUSES = (BUSY, DRAM, FLASH, SRAM)
 """Causes in the order of their columns, which follow lead, slots and tail."""
 ARRIVAL, START, END = range(3)
-WINDOW = 512
-"""Largest distance in the stream of two commands whose overlap in time can be recorded."""
 
-_PORTS = 4
-_COMPUTE = 3
+COMPUTE = 3
 # rows of the commands
 (UNIT, WORD, PLACE, MEMBER, FIRST_PUSHER, SECOND_PUSHER, KIND, BANK_LOAD, LOW_BANK, HIGH_BANK,
  TOUCHED) = range(11)  # fmt: skip
@@ -58,79 +44,13 @@ MEMBERS, NEAR = range(2)
 NUMBER, TIME, EXECUTED, CHUNK, BOUNDARY, ISSUED, ROOM, FETCHED, FETCHING, BEFORE = range(10)
 NOW, LAST, SHARING, LOAD, BANK_TIME, LEAST = range(10, 16)
 # state of a unit
-NEXT, RUNNING, FREE, AWAITED, AWAITED_TIME = range(5)
+NEXT, RUNNING, FREE, AWAITED, AWAITED_TIME, NUMBER_OF_UNIT = range(6)
 # state of a port: its announced and its active data phase, and its latest words in the banks
 ANNOUNCED, WORK, LEFT, DRAINING, RESULT, POSITION, LOW, HIGH, WORDS, SPREAD, AHEAD, PASSED = range(
     12
 )
 # state of the chunks
 READY, REQUESTED = range(2)
-
-
-class ProgramArrays(NamedTuple):
-    """Properties of a program's commands under all Timings of a bus width.
-
-    Attributes:
-        commands: rows ``UNIT`` to ``TOUCHED`` of the commands and of ``OP_END``. ``PLACE`` is a
-            command's number among those of its unit. ``MEMBER`` lists the commands by unit.
-            ``BANK_LOAD`` is the index of a bank load, or -1. ``TOUCHED`` are the words of a
-            transfer in the banks ``LOW_BANK`` to ``HIGH_BANK``; 0 if it delays nothing.
-        loads: rows ``CYCLES`` (minimum) and ``BEGIN`` (in ``banks``) of the bank loads.
-        banks: rows ``BANK`` and ``NEEDED`` (words) of the banks of the loads.
-        near: commands that access memory, by unit.
-        bounds: where each unit begins in ``MEMBER`` and in ``near``, and the end.
-    """
-
-    commands: Int64
-    loads: Int64
-    banks: Int64
-    near: Int64
-    bounds: Int64
-
-
-class BatchResult(NamedTuple):
-    """Result of a program under many Timings.
-
-    Attributes:
-        totals: cycles and cycles in which a unit executes; -1 if a Timing must run by itself.
-        kinds: cycles in which EX executes, by kind.
-        causes: cycles by unit and cause.
-        times: arrival, start and end of each command.
-        met: 1 for commands [n, n + distance - WINDOW] that execute at the same time in any run.
-    """
-
-    totals: Int64
-    kinds: Int64
-    causes: Int64
-    times: Int64
-    met: NDArray[np.uint8]
-
-
-class RunState(NamedTuple):
-    """State of one run: processor and bus, units, bus ports, chunks, and needs of EX by bank."""
-
-    machine: Int64
-    units: Int64
-    ports: Int64
-    chunks: Int64
-    needs: Int64
-
-
-def make_result(timings: int, commands: int) -> BatchResult:
-    """Return an empty result."""
-    return BatchResult(
-        np.zeros((timings, 2), dtype=np.int64),
-        np.zeros((timings, len(KINDS)), dtype=np.int64),
-        np.zeros((timings, 3, len(CAUSES)), dtype=np.int64),
-        np.zeros((timings, 3, commands), dtype=np.int64),
-        np.zeros((commands, 2 * WINDOW), dtype=np.uint8),
-    )
-
-
-def make_state(program: ProgramArrays, chunks: int) -> RunState:
-    """Return the state of a run with at most ``chunks`` chunks of command words."""
-    sizes = (16, (3, 5), (_PORTS, 12), (2, chunks + 1), program.banks.shape[1])
-    return RunState(*(np.zeros(size, dtype=np.int64) for size in sizes))
 
 
 @cache
@@ -225,7 +145,7 @@ def _run(
                 if awaited >= 0 and times[units[unit, AWAITED_TIME], awaited] < NEVER:
                     moving = True
                     own = units[unit]
-                    _run_unit(commands, bounds, row, columns, own, ports, times, causes, unit)
+                    _run_unit(commands, bounds, row, columns, own, ports, times, causes)
         ended = _proceed(commands, loads, banks, machine, ports, needs)
         if ended >= 0:
             _finish(machine, ports, known, times, ended)
@@ -255,6 +175,7 @@ def _reset(
     units[:] = 0
     units[:, AWAITED_TIME] = ARRIVAL
     for unit in range(3):
+        units[unit, NUMBER_OF_UNIT] = unit
         first = bounds[MEMBERS, unit]
         some = first < bounds[MEMBERS, unit + 1]
         units[unit, AWAITED] = commands[MEMBER, first] if some else -1
@@ -348,12 +269,12 @@ def _run_unit(
     ports: Int64,
     times: Int64,
     causes: Int64,
-    unit: int,
 ) -> None:
     """Run a unit's commands as far as times are known.
 
     The cycles that a command waits before its start are added to ``causes``.
     """
+    unit = own[NUMBER_OF_UNIT]
     while own[NEXT] < bounds[MEMBERS, unit + 1] - bounds[MEMBERS, unit]:
         number = commands[MEMBER, bounds[MEMBERS, unit] + own[NEXT]]
         own[AWAITED] = number
@@ -387,7 +308,7 @@ def _run_unit(
             port = LD_PORT if unit == LD else ST_PORT
             _announce(ports, port, begin + lead, slots, tail, number)
         elif commands[BANK_LOAD, number] >= 0:
-            _announce(ports, _COMPUTE, begin + row[FILL], 0, row[DRAIN], number)
+            _announce(ports, COMPUTE, begin + row[FILL], 0, row[DRAIN], number)
         else:
             times[END, number] = begin + lead + tail
     own[AWAITED] = -1
@@ -413,7 +334,7 @@ def _find_next(ports: Int64) -> tuple[int, int]:
     nearest = -1
     horizon = NEVER
     after = NEVER
-    for port in range(_PORTS):
+    for port in range(PORTS):
         time = ports[port, ANNOUNCED]
         if time < horizon:
             nearest = port
@@ -443,19 +364,19 @@ def _proceed(
                 _settle_banks(loads, banks, machine, ports, needs)
             if ended < 0 and load >= 0 and machine[NOW] == finish:
                 machine[LOAD] = -1
-                ended = _COMPUTE
+                ended = COMPUTE
             if ended >= 0:
                 return ended
         if nearest < 0:
             return -1
         ports[nearest, ANNOUNCED] = NEVER
         end = horizon + ports[nearest, WORK]
-        if nearest != _COMPUTE and not active and after >= end:
+        if nearest != COMPUTE and not active and after >= end:
             machine[NOW] = end
             machine[LAST] = nearest
             return nearest
         machine[NOW] = horizon
-        if nearest == _COMPUTE:
+        if nearest == COMPUTE:
             _begin_compute(commands, loads, banks, machine, ports, needs)
         else:
             _begin_transfer(commands, ports[nearest], nearest)
@@ -474,7 +395,7 @@ def _finish(machine: Int64, ports: Int64, known: Int64, times: Int64, port: int)
 def _begin_compute(
     commands: Int64, loads: Int64, banks: Int64, machine: Int64, ports: Int64, needs: Int64
 ) -> None:
-    load = commands[BANK_LOAD, ports[_COMPUTE, RESULT]]
+    load = commands[BANK_LOAD, ports[COMPUTE, RESULT]]
     machine[LOAD] = load
     machine[BANK_TIME] = machine[NOW]
     machine[LEAST] = machine[NOW] + loads[CYCLES, load]
@@ -532,8 +453,8 @@ def _settle_banks(loads: Int64, banks: Int64, machine: Int64, ports: Int64, need
 def _order_ports(machine: Int64, ports: Int64) -> None:
     """Set the position of each port that transfers data, and their number."""
     count = 0
-    for step in range(1, _COMPUTE + 1):
-        port = (machine[LAST] + step) % _COMPUTE
+    for step in range(1, COMPUTE + 1):
+        port = (machine[LAST] + step) % COMPUTE
         ports[port, POSITION] = count
         if ports[port, LEFT] > 0:
             count += 1
@@ -573,7 +494,7 @@ def _grant(machine: Int64, ports: Int64, horizon: int) -> int:
     count = machine[SHARING]
     ended = -1
     end = horizon + 1
-    for port in range(_COMPUTE):
+    for port in range(COMPUTE):
         if ports[port, LEFT] > 0:
             finish = now + ports[port, POSITION] + (ports[port, LEFT] - 1) * count + 1
             if finish < end:
@@ -585,7 +506,7 @@ def _grant(machine: Int64, ports: Int64, horizon: int) -> int:
         whole = slots // count
         rest = slots - whole * count
         final = rest - 1 if rest > 0 else count - 1
-        for port in range(_COMPUTE):
+        for port in range(COMPUTE):
             if ports[port, LEFT] > 0:
                 if ports[port, POSITION] == final:
                     machine[LAST] = port

@@ -1,7 +1,6 @@
 """Workload: the timing-relevant properties of a program's commands; the input of every engine.
 
-:class:`Demands` is the part that does not depend on the Timing. It is computed once for all
-Timings.
+:class:`Demands` is the part that is the same for all Timings.
 """
 
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from dla_sim.engine.banks import BankLoad, PassingWords
 from dla_sim.memory import (
     Hull,
     Streams,
+    TimingColumns,
     count_crowds_of,
     count_in_bank,
     hulls_of,
@@ -24,17 +24,15 @@ from dla_sim.memory import (
     scratchpad_cycles,
     streams_of,
 )
-from dla_sim.timing import MemoryTiming, Timing, TimingColumns
+from dla_sim.timing import MemoryTiming, Timing
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
 from isa.program import Program
 
-# Transfers.
 # Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or
-# bursts. Only an address's offset in its burst block matters. The rows of a transfer are counted by
-# offset once per burst size. For a bus and its burst gap all groups of rows are then costed
-# together.
+# bursts. Only an address's offset in its burst block matters, so rows are counted by offset once a
+# burst size. For a bus and its burst gap all groups of rows are then costed together.
 
 Int64 = NDArray[np.int64]
 
@@ -272,21 +270,6 @@ class Demands:
             found[row, satisfied] = pushing[: len(satisfied)]
         return found
 
-    @cached_property
-    def _bank_loads(self) -> dict[int, dict[int, BankLoad]]:
-        return {}
-
-    def bank_loads(self, word_cycles: int) -> dict[int, BankLoad]:
-        """Return the EX commands that LD and ST may delay in banked memory.
-
-        The bus moves a memory word in ``word_cycles`` cycles.
-        """
-        if not self.hulls or not len(self.moving):
-            return {}
-        if word_cycles not in self._bank_loads:
-            self._bank_loads[word_cycles] = _list_bank_loads(self, word_cycles)
-        return self._bank_loads[word_cycles]
-
     def room(self, depth: int) -> Int64:
         """Return for each command the earlier one whose end makes room for it in the queue.
 
@@ -299,7 +282,14 @@ class Demands:
         return found
 
 
-def _list_bank_loads(demands: Demands, word_cycles: int) -> dict[int, BankLoad]:
+@lru_cache(maxsize=16)
+def list_bank_loads(demands: Demands, word_cycles: int) -> dict[int, BankLoad]:
+    """Return the EX commands that LD and ST may delay in banked memory.
+
+    The bus moves a memory word in ``word_cycles`` cycles.
+    """
+    if not demands.hulls or not len(demands.moving):
+        return {}
     least = np.maximum(demands.compute, demands.crowd)
     # LD and ST take at most one word per word_cycles slots of a bank, plus the ends of their shares
     most = least // word_cycles + 2
@@ -493,8 +483,7 @@ def command_columns(
 ) -> dict[str, Int64]:
     """Return the columns of :attr:`Workload.columns` for one Timing or for several.
 
-    For several, ``served`` has the shape (3, timings, transfers) and each column (timings,
-    commands).
+    For several, ``served`` is (3, timings, transfers) and each column (timings, commands).
     """
     moving = demands.moving
     loading = demands.unit[moving] == LD
@@ -505,8 +494,7 @@ def command_columns(
     lead[..., demands.sync] = timing.sync_cycles
     tail, slots, beats, held, latency, flash = (np.zeros_like(lead) for _ in range(6))
     waiting = np.where(served[2], timing.flash_latency, timing.dram_latency)
-    most = np.maximum(served[0], demands.touched * word_cycles)
-    slots[..., moving] = most
+    slots[..., moving] = most = np.maximum(served[0], demands.touched * word_cycles)
     beats[..., moving] = served[1]
     held[..., moving] = most - served[0]
     flash[..., moving] = served[2]
@@ -514,11 +502,10 @@ def command_columns(
     lead[..., moving] = timing.dma_setup + waiting * loading
     tail[..., moving] = timing.dma_drain + waiting * ~loading
     lead[lead + slots + tail == 0] = 1
-    names = ("lead", "slots", "beats", "held", "tail", "latency", "scratchpad", "flash")
-    scratchpad = np.broadcast_to(scratchpad, lead.shape)
-    return dict(
-        zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True)
-    )
+    return {
+        "lead": lead, "slots": slots, "beats": beats, "held": held, "tail": tail,
+        "latency": latency, "scratchpad": scratchpad, "flash": flash,
+    }  # fmt: skip
 
 
 def chunk_slots(demands: Demands, memory: MemoryTiming, fetch_bytes: int) -> list[int]:
@@ -526,10 +513,8 @@ def chunk_slots(demands: Demands, memory: MemoryTiming, fetch_bytes: int) -> lis
     first = demands.command_address
     end = first + 8 * demands.word_count
     starts = np.arange(first, end, fetch_bytes, dtype=np.int64)
-    slots: list[int] = row_slots(
-        starts, np.minimum(starts + fetch_bytes, end) - starts, memory
-    ).tolist()
-    return slots
+    nbytes = np.minimum(starts + fetch_bytes, end) - starts
+    return [int(slots) for slots in row_slots(starts, nbytes, memory)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -568,7 +553,7 @@ class Workload:
 
         Others take their ``lead``.
         """
-        return self.demands.bank_loads(self.timing.word_cycles(self.demands.word_bytes))
+        return list_bank_loads(self.demands, self.timing.word_cycles(self.demands.word_bytes))
 
     @cached_property
     def passing_words(self) -> dict[int, PassingWords]:
