@@ -110,7 +110,7 @@ class ProgramBatch:
             program,
             np.array(rows, dtype=np.int64),
             np.concatenate(slots, dtype=np.int64),
-            np.stack(parts, axis=1),
+            np.ascontiguousarray(np.stack(parts, axis=1)),  # one layout, or numba compiles again
             make_state(program, max(map(len, slots))),
             result,
         )
