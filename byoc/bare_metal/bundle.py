@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from byoc.bare_metal.calls import CCall, ConstantArgument
 from byoc.bare_metal.plan import NetworkPlan, plan_network
 from byoc.bare_metal.source import (
     NetworkSample,
@@ -27,10 +28,12 @@ MACHINE = "machine.toml"
 def describe_sizes(plan: NetworkPlan, samples: Sequence[NetworkSample]) -> str:
     """Return the memory that a network of a bundle needs, in words; samples can be left out."""
     images = [region.image for region in plan.regions]
+    arguments = [one for call in plan.calls if isinstance(call, CCall) for one in call.arguments]
+    tables = [one.data.size for one in arguments if isinstance(one, ConstantArgument)]
     arrays = [one for each in samples for one in (*each.inputs.values(), *each.outputs.values())]
     return (
         f"arena {plan.arena_bytes:,} bytes, "
-        f"constants {sum(image.constants.size for image in images):,}, "
+        f"constants {sum(tables) + sum(image.constants.size for image in images):,}, "
         f"commands {sum(image.words.nbytes for image in images):,}, "
         f"samples {sum(array.nbytes for array in arrays):,}"
     )
