@@ -7,7 +7,7 @@ cause of every cycle.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,8 +18,7 @@ from dla_sim.engine.breakdown import break_down
 from dla_sim.engine.times import CommandTimes, completion_order, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.kernels.compiled import load_compiled
-from dla_sim.kernels.dispatch import Kernels
-from dla_sim.kernels.steps import Step, prepare_steps
+from dla_sim.kernels.dispatch import Kernels, Step, carry_out
 from dla_sim.prepared import PreparedProgram, SystemMemory, check_inputs, prepare, scratchpad
 from dla_sim.timing import Timing
 from isa.arch import Arch
@@ -210,6 +209,10 @@ class LoadedProgram:
     def steps(self) -> tuple[Step, ...]:
         """Functions that together apply the effects of all commands in order of completion."""
         commands = [self.prepared.commands[number] for number in self.order]
+        if self.kernels.compiled is None:
+            return tuple(partial(carry_out, self.kernels.run, command) for command in commands)
+        from dla_sim.kernels.steps import prepare_steps
+
         written = self.memory.written
         return prepare_steps(
             commands, self.kernels, self.prepared.sram_peak_bytes, self.memory.data, written

@@ -58,6 +58,7 @@ LATE = {
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at "
     "once",
+    "dla_sim.device": "tables of steps are for those who have the extra `fast`",
     "dla_sim.kernels.compiled": "code that numba compiles needs an extra",
     "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",

@@ -24,6 +24,8 @@ from isa.packing import Unpacked, unpack_command
 
 Kernel = Callable[[Command, Machine], None]
 """Executes one command on a machine: reads its operands and writes its results immediately."""
+Step = Callable[[Machine], None]
+"""Applies the effects of one or more consecutive commands to the memories."""
 
 KERNELS: Mapping[str, Prepare] = {
     "OP_CONV": convolution,

@@ -7,7 +7,7 @@ integers, which `dla_sim.kernels.stepping` executes. All other commands keep the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from dla_sim.kernels.atoms import (
 )
 from dla_sim.kernels.attempt import disjoint
 from dla_sim.kernels.compiled import Compiled
-from dla_sim.kernels.dispatch import Kernels, carry_out
+from dla_sim.kernels.dispatch import Kernels, Step, carry_out
 from dla_sim.kernels.elementwise import describe_transfer
 from dla_sim.kernels.pairs import exact_in_float64
 from dla_sim.kernels.products import CHUNK, Sums, finish_of
@@ -39,8 +39,6 @@ from isa.packing import operand_layouts
 from isa.registers import float_value
 
 Bytes = NDArray[np.uint8]
-Step = Callable[[Machine], None]
-"""Applies the effects of one or more consecutive commands to the memories."""
 Row = tuple[int, ...]
 _COLUMNS = 27
 _HALF = 8
@@ -108,14 +106,13 @@ def prepare_steps(
 
     Args:
         commands: commands of a program, checked, in order of completion.
-        kernels: execute single commands; their compiled code, if any, executes tables.
+        kernels: execute single commands; their compiled code executes tables.
         sram_bytes: size of the scratchpad that the commands use.
         dram: the system memory before a run.
         written: ranges of ``dram`` that differ between runs.
     """
     compiled = kernels.compiled
-    if compiled is None:
-        return tuple(partial(carry_out, kernels.run, command) for command in commands)
+    assert compiled is not None
     known = KnownBytes(kernels.arch, sram_bytes, dram, written)
     builder = _RowBuilder(kernels.arch, known, compiled)
     found: list[Step | list[Row]] = []

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dla_sim.kernels import products
 from dla_sim.kernels.compiled import load_compiled
-from dla_sim.kernels.dispatch import Kernels
-from dla_sim.kernels.steps import Step, prepare_steps
+from dla_sim.kernels.dispatch import Kernels, Step
+from dla_sim.kernels.steps import prepare_steps
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
