@@ -40,7 +40,7 @@ QEMU_MACHINES = {
     "qemu-riscv32": QemuMachine(
         ("qemu-system-riscv32", "-machine", "virt,memory-backend=ram", "-bios", "none"),
         "riscv64-unknown-elf-", "-march=rv32im -mabi=ilp32",
-        (0x80000000, 0x100000), (0x80100000, 63 << 20),
+        (0x80000000, 0x100000), (0x80100000, 255 << 20),
     ),
     "qemu-cortex-m4": QemuMachine(
         ("qemu-system-arm", "-machine", "mps2-an386,memory-backend=ram"),
