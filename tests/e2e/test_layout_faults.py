@@ -8,7 +8,7 @@ from collections import Counter
 from isa.sanitizer import inspect
 from tests.e2e.layout_faults import Trial, drawn_fault, drawn_program
 
-SEEDS = range(24)
+SEEDS = range(28)
 
 
 def test_layout_faults_are_found_and_legal_programs_are_not_accused() -> None:
