@@ -21,6 +21,12 @@ def require_pandas() -> Any:
     return pandas
 
 
+def require_plotly() -> None:
+    """Raise InputError if plotly, whose script is part of every page, is not installed."""
+    if importlib.util.find_spec("plotly") is None:
+        raise MissingExtraError(f"pages need plotly; install it with: {remedy('pages')}")
+
+
 def require_amaranth() -> None:
     """Raise InputError if Amaranth or its Yosys is not installed.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options, results
+from experiments.extras import require_plotly
 from experiments.literal import say
 from experiments.running.declared import option, same
 from experiments.running.given import MachineChoice, ProgramRequest
@@ -316,6 +317,8 @@ def diff(
 
     Exit status 1 if values differ.
     """
+    if html is not None:
+        require_plotly()
     from experiments.compare.comparison import compare, comparison_json
     from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import snapshot_of

@@ -165,7 +165,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     If ``words`` start with an option, the application has no commands. If they start with an
     unknown command, it has all, which the error message needs.
     """
-    is_option = bool(words) and words[0].startswith("-")
+    is_option = bool(words) and words[0].startswith("-") and words[0] != "--"
     wanted = words[:1] if is_option or set(words[:1]) & COMMANDS.keys() else COMMANDS
     app = typer.Typer(
         name="dla",

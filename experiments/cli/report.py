@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli import options, results
+from experiments.extras import require_plotly
 from experiments.literal import say
 from experiments.sweep.request import OfSweep
 from isa.errors import InputError
@@ -60,6 +61,8 @@ def command(
 
     if tables and (output is not None or png is not None):
         raise InputError("--tables writes nothing; leave out --output and --png, or --tables")
+    if not tables:
+        require_plotly()
     files = files or [_find_latest()]
     several = len(files) > 1
     _check(files)

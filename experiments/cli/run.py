@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from experiments.cli import options, results
+from experiments.extras import require_amaranth, require_plotly
 from experiments.literal import say
 from experiments.running.declared import option
 from experiments.running.given import RunRequest
@@ -62,6 +63,8 @@ def command(
     """
     if all and summary:
         raise InputError("--all prints the tables and --summary omits them; give one of the two")
+    if ending.html:
+        require_plotly()
     with options.pause_collection():
         from experiments.report.schema import report_json
         from experiments.report.screen import SCREEN_COLUMNS
@@ -126,8 +129,6 @@ def _advise(wanted: RunRequest, done: Result) -> Result:
 
 def _use_hardware(wanted: RunRequest) -> RunRequest:
     """Return the run request with the simulated hardware (RTL) as its engine."""
-    from experiments.extras import require_amaranth
-
     require_amaranth()
     from experiments.rtl.hardware import HardwareDevice
 

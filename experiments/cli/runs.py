@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli import options, results
+from experiments.extras import require_plotly
 from experiments.literal import say
 
 Folder = Annotated[
@@ -34,6 +35,7 @@ def serve(folder: Folder = Path("runs"), port: Port = DEFAULT_PORT) -> None:
 
     Only browsers on this computer can open the pages. The list shows the progress of sweeps.
     """
+    require_plotly()
     from experiments.collection.server import ResultServer
 
     with ResultServer(folder, port) as server:

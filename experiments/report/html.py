@@ -19,10 +19,9 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, NewType
 
+from experiments.extras import require_plotly
 from experiments.glossary import glossary
 from experiments.literal import escape_html
-from isa.errors import MissingExtraError
-from isa.installation import remedy
 
 _SCROLLS = 'class="wide" tabindex="0" role="region" aria-label="table"'
 """Attributes of elements that may be wider than the window.
@@ -52,7 +51,7 @@ def page(
     """Return a complete HTML page.
 
     ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as
-    ``DATA``. Raises MissingExtraError if plotly is not installed.
+    ``DATA``. Raises InputError if plotly is not installed.
     """
     meanings = pairs((", ".join(term.words), term.text) for term in glossary())
     sections = (*sections, Section("words", "Words", fold_block("What the words mean", meanings)))
@@ -232,9 +231,8 @@ def _pack_plotly() -> str:
 
 @cache
 def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingExtraError(f"pages need plotly; install it with: {remedy('pages')}") from error
+    require_plotly()
+    from plotly.offline import get_plotlyjs
+
     code: str = get_plotlyjs()
     return code

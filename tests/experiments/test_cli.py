@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,29 @@ def test_help_has_the_first_sentence_of_every_command() -> None:
         command = get_command(name)
         text = command.info.help if isinstance(command, Typer) else inspect.getdoc(command)
         assert sentence == " ".join(text.split("\n\n")[0].split()), name
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["run digits-cnn --html", "report run.json", "golden diff a b --html page.html", "serve ."],
+)
+def test_commands_for_pages_need_plotly_first(
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    found = dla(capsys, *words.split())
+    assert found.status == 2
+    assert found.out == ""
+    assert re.fullmatch(r"error: pages need plotly; install it with: .*plotly.*\n", found.err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_dashes_before_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dla(capsys, "--", "models") == dla(capsys, "models")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
