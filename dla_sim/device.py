@@ -301,7 +301,7 @@ class Device:
         return LoadedProgram(
             prepared,
             Workload(prepared.demands, self.timing),
-            self._kernels,
+            self._kernels.copy_for_program(),
             SystemMemory(program, operands),
             self._engine,
         )

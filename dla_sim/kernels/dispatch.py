@@ -4,7 +4,8 @@ If no kernel can execute a command, the semantics of its instruction execute it.
 """
 
 from collections.abc import Callable, Mapping
-from weakref import WeakKeyDictionary
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -60,9 +61,9 @@ ON_ATOMS: Mapping[str, Callable[[Command, Arch, atoms.WeightStore], Attempt | No
 class Kernels:
     """Kernels of one device and their scratch memory. Not thread-safe: each thread needs its own.
 
-    Results never depend on earlier commands. The object caches buffers, values derived from a
-    command's registers (for the lifetime of the command), and reordered weights, which are compared
-    with those in the scratchpad in every run. ``compiled`` code executes tables of steps
+    Results never depend on earlier commands. The object caches buffers, the prepared kernels of its
+    commands, which keep the last machine, and reordered weights, which are compared with those in
+    the scratchpad in every run. ``compiled`` code executes tables of steps
     (`dla_sim.kernels.steps`), not single commands.
     """
 
@@ -71,7 +72,13 @@ class Kernels:
         self.compiled = compiled
         self.scratch = Workspace()
         self._weights = atoms.WeightStore()
-        self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
+        self._prepared: dict[Command, Attempt | None] = {}
+
+    def copy_for_program(self) -> Self:
+        """Return kernels that share buffers and weights, but keep no commands of this object."""
+        found = copy(self)
+        found._prepared = {}
+        return found
 
     def attempt(self, command: Command) -> Attempt | None:
         """Return the prepared kernel of ``command``; None if no kernel can execute it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from isa.arch import Arch, PeArray
 from isa.assembler import assemble
 from isa.errors import InputError
 from isa.program import Executor, Program
+from tests.dla_sim.compiled import compiled_program
 
 COPY = """
 .program "copy"
@@ -67,6 +71,17 @@ def test_runs_do_not_influence_one_another() -> None:
     assert np.array_equal(second.outputs["y"], X[::-1])
     assert np.array_equal(first.trace.times.end, second.trace.times.end)
     assert first.trace.units == second.trace.units
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_device_keeps_no_memory_of_a_program_that_is_gone(compiled: bool) -> None:
+    program = replace(compiled_program("digits-cnn", "default"))
+    device = Device(program.arch, compiled=compiled)
+    device.run(program, {one.name: np.zeros(one.shape, one.dtype) for one in program.inputs})
+    memory = weakref.ref(device.load(program).memory.data)
+    del program
+    gc.collect()
+    assert memory() is None
 
 
 def test_what_a_program_never_writes_is_zero_in_every_run() -> None:
