@@ -21,20 +21,12 @@ RECORD = Path(__file__).with_name("ratios.csv")
 PAGE = Path(__file__).parents[1] / "docs/performance.md"
 MARKS = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 COLUMNS = ("processor", "script", "measured", "reference", "ratio")
-INFERENCES = 10
-"""Rounds in which the simulator and ONNX Runtime take turns."""
 Row = dict[str, str]
 
 
 def measure(script: str) -> Iterator[measuring.RatioRow]:
     """Measure and yield the ratios of a script."""
-    if script != "inference":
-        yield from import_module(f"benchmarks.{script}").ratios()
-        return
-    from benchmarks.inference import LARGE, SMALL, measure_ratios
-
-    for one in measure_ratios((*SMALL, *LARGE), INFERENCES):
-        yield measuring.RatioRow(f"`{one.network}`, {one.variant}", "ONNX Runtime", one.ratio)
+    yield from import_module(f"benchmarks.{script}").ratios()
 
 
 def to_row(script: str, ratio: measuring.RatioRow) -> Row:

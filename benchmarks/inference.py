@@ -14,8 +14,8 @@ the checked report and from the cache of imported models, and its peak memory. S
 with NumPy's kernels and, where numba is installed, with those that it compiles (their loading is
 not counted: half a second once a process). Left out is what a user's program does beside.
 
-With ``--ratios``, only the ratios to ONNX Runtime with its own settings, by turns, of small and
-large networks.
+``--ratios`` prints only ratios to ONNX Runtime with its own settings, which takes turns with the
+simulator, by default for six networks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from byoc.package.package import Package
     from dla_sim.device import Device
+    from dla_sim.presets import Preset
     from isa.program import Program
 
 COLD_RUNS = 5
@@ -46,14 +46,6 @@ SMALL = ("autoencoder", "keyword-spotting", "visual-wake-words", "resnet-8")
 """Networks of MLPerf Tiny; the autoencoder detects anomalies."""
 LARGE = ("mobilenet-v1", "light-resnet50")
 DLA = (sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())")
-
-
-class Ratio(NamedTuple):
-    """Time of a simulated inference over ONNX Runtime's, for a network and a kind of kernels."""
-
-    network: str
-    variant: str
-    ratio: float
 
 
 def cold(*arguments: str) -> tuple[float, float]:
@@ -110,52 +102,61 @@ def open_oracles(model: ModelProto) -> dict[str, Callable[[Mapping[str, Any]], A
     }
 
 
-def import_network(name: str) -> tuple[Package, dict[str, Any]]:
-    """Import a built-in network; return its package and an input."""
+class OpenNetwork(NamedTuple):
+    """Network on the recommended machine: package, device, programs with inputs, and an input."""
+
+    package: Package
+    hardware: Preset
+    device: Device
+    programs: Sequence[tuple[Program, Mapping[str, Any]]]
+    feed: Mapping[str, Any]
+
+
+def open_network(name: str) -> OpenNetwork:
+    """Import and compile a built-in network, and run it once for the inputs of its programs."""
+    from byoc.compiler import compile
+    from byoc.host.runtime import Runtime, region_inputs
     from byoc.importing import import_model
+    from dla_sim.device import Device
+    from dla_sim.presets import load_hardware
     from experiments.models import MODELS
 
     network = MODELS[name]
     package = import_model(network.build(0), network.name, calibration=network.calibration(0))
-    return package, network.sample_input()
+    feed = network.sample_input()
+    hardware = load_hardware()
+    compiled = compile(package, hardware.arch, timing=hardware.timing)
+    device = Device(hardware.arch, hardware.timing)
+    values = Runtime(compiled, device).run(feed).values
+    programs = [(one, region_inputs(one, values)) for one in compiled.programs.values()]
+    return OpenNetwork(package, hardware, device, programs, feed)
 
 
-def measure_ratios(names: Sequence[str], runs: int = measuring.RUNS) -> Iterator[Ratio]:
+def ratios(
+    names: Sequence[str] = (*SMALL, *LARGE), rounds: int = 10
+) -> Iterator[measuring.RatioRow]:
     """Yield the times of simulated inferences over ONNX Runtime with its own settings.
 
     ONNX Runtime and the simulator take turns in this process, on one thread. A time is the shortest
-    processor time of ``runs`` calls after two that do not count. The simulator computes all bits
+    processor time of ``rounds`` calls after two that do not count. The simulator computes all bits
     and cycles, with NumPy and, where numba is installed, with compiled kernels.
     """
-    from byoc.compiler import compile
-    from byoc.host.runtime import Runtime, region_inputs
     from dla_sim.device import Device
-    from dla_sim.presets import load_hardware
 
-    hardware = load_hardware()
     for name in names:
-        package, feed = import_network(name)
-        compiled = compile(package, hardware.arch, timing=hardware.timing)
-        plain = Device(hardware.arch, hardware.timing)
-        values = Runtime(compiled, plain).run(feed).values
-        programs = [(one, region_inputs(one, values)) for one in compiled.programs.values()]
+        package, hardware, plain, programs, feed = open_network(name)
         devices = {"NumPy": plain}
         if find_spec("numba") is not None:
             devices["numba"] = Device(hardware.arch, hardware.timing, compiled=True)
         oracle = open_oracles(package.model)["ONNX Runtime, int8, its own settings"]
-        actions: dict[str, Callable[[], Any]] = {"": partial(oracle, feed)}
-        for variant, device in devices.items():
-            actions[variant] = partial(run_programs, device, programs)
-        best = dict.fromkeys(actions, float("inf"))
-        for number in range(runs + 2):
-            for variant, action in actions.items():
-                start = time.process_time()
-                action()
-                taken = time.process_time() - start
-                if number >= 2:
-                    best[variant] = min(best[variant], taken)
-        for variant in devices:
-            yield Ratio(name, variant, best[variant] / best[""])
+        works = [
+            partial(oracle, feed),
+            *(partial(run_programs, one, programs) for one in devices.values()),
+        ]
+        measuring.in_turns(works, 2)
+        base, *taken = measuring.in_turns(works, rounds)
+        for variant, seconds in zip(devices, taken, strict=True):
+            yield measuring.RatioRow(f"`{name}`, {variant}", "ONNX Runtime", seconds / base)
 
 
 def run_programs(device: Device, programs: Sequence[tuple[Program, Mapping[str, Any]]]) -> None:
@@ -170,17 +171,10 @@ def measure_in_process(name: str, runs: int) -> None:
     All run in this process.
     """
     from byoc.compiler import compile
-    from byoc.host.runtime import Runtime, region_inputs
     from byoc.package.package import load_package, save_package
     from dla_sim.device import Device
-    from dla_sim.presets import load_hardware
 
-    hardware = load_hardware()
-    package, feed = import_network(name)
-    compiled = compile(package, hardware.arch, timing=hardware.timing)
-    device = Device(hardware.arch, hardware.timing)
-    values = Runtime(compiled, device).run(feed).values
-    programs = [(program, region_inputs(program, values)) for program in compiled.programs.values()]
+    package, hardware, device, programs, feed = open_network(name)
     words = sum(len(program.words) for program, _ in programs)
     cycles = sum(device.run(program, {}, timing_only=True).trace.cycles for program, _ in programs)
     print(
@@ -233,8 +227,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.ratios:
         print(measuring.settings())
-        for one in measure_ratios(options.networks or (*SMALL, *LARGE), options.runs):
-            print(f"{one.network:20} {one.variant:8} {one.ratio:6.2f} x ONNX Runtime")
+        for one in ratios(options.networks or (*SMALL, *LARGE), options.runs):
+            print(f"{one.measured:30} {one.ratio:6.2f} x ONNX Runtime", flush=True)
         return
     options.networks = options.networks or ["mobilenet-v1"]
     commands = measure_cold(options.networks, min(options.runs, COLD_RUNS))
