@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import sqrt
 from typing import Any
 
@@ -63,12 +62,6 @@ class Finish:
     def dtype(self) -> type[np.int8] | type[np.int32]:
         """Type of a result's elements: int8 after requantisation, otherwise int32."""
         return np.int8 if self.requantise else np.int32
-
-    @cached_property
-    def compilable(self) -> bool:
-        """True if compiled kernels can convert the sums to results."""
-        fit = self.partial is None and abs(self.zero_point) < 1 << 15
-        return self.requantise and self.is_float and fit
 
     def load(
         self, machine: Machine, scratch: Workspace, initial: NDArray[np.int32] | None = None

@@ -78,21 +78,19 @@ class _Constants:
     """Constant arrays of a table in one buffer; equal arrays share their bytes."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._found: dict[bytes, int] = {}
+        self._offsets: dict[bytes, int] = {}
         self._size = 0
 
     def add(self, values: NDArray[Any]) -> int:
         """Return the offset of an array in the buffer."""
-        data = values.tobytes()
-        if data not in self._found:
-            self._found[data] = self._size
-            self._parts.append(data + bytes(-len(data) % _LINE))
-            self._size += len(self._parts[-1])
-        return self._found[data]
+        data = values.tobytes() + bytes(-values.nbytes % _LINE)
+        if data not in self._offsets:
+            self._offsets[data] = self._size
+            self._size += len(data)
+        return self._offsets[data]
 
     def join(self) -> NDArray[np.int8]:
-        return np.frombuffer(bytearray().join(self._parts) or bytearray(_LINE), np.int8)
+        return np.frombuffer(bytearray().join(self._offsets) or bytearray(_LINE), np.int8)
 
 
 def prepare_steps(
@@ -210,7 +208,8 @@ class _RowBuilder:
         layouts = operand_layouts(command, self._arch)
         if (
             shape is None or tables > 1 or not -128 <= fill <= 127
-            or command.fields.get(ACCUMULATE.name, 0) or shape.kh * shape.kw > CHUNK
+            or command.fields.get(ACCUMULATE.name, 0) or not command.fields["requantise"]
+            or shape.kh * shape.kw > CHUNK or self._arch.numerics != "onnxruntime"
             or (groups and (shape.ic % groups or shape.oc % groups))
         ):  # fmt: skip
             return None
@@ -231,7 +230,7 @@ class _RowBuilder:
         nbytes = blocks.nbytes if isinstance(blocks, Blocks) else plain.size
         finish = finish_of(command, self._arch, Sums(shape.oc, shape.oc * shape.pixels, count))
         stored = self.known.read(command["EX_OPERAND_ADDRESS"], nbytes)
-        if finish is None or stored is None or not finish.compilable:
+        if finish is None or stored is None:
             return None
         sizes = shape.kh, shape.kw, read.surfaces * read.atom, written.surfaces * written.atom
         if groups > 1 and not has_few_groups(groups, sizes):
@@ -435,7 +434,7 @@ class _RowBuilder:
         )
         if (
             self._arch.numerics != "onnxruntime" or limits[0] > limits[1] or table_count(command)
-            or not exact_in_float64(*floats) or not apart or abs(offset) >= 1 << 15
+            or not exact_in_float64(*floats) or not apart
         ):  # fmt: skip
             return None
         at = self.constants.add(np.array([*floats, *(one + offset for one in limits)], np.float64))
@@ -453,8 +452,7 @@ class _RowBuilder:
         if (
             command.fields["mode"] != GLOBAL_AVERAGE or self._arch.numerics != "onnxruntime"
             or shape is None or low > high or shape.ih * shape.iw * 128 > 1 << 24
-            or not 0 < scale < 1e20 or table_count(command) or abs(zero) >= 1 << 15
-            or not self._is_disjoint(command)
+            or not 0 < scale < 1e20 or table_count(command) or not self._is_disjoint(command)
         ):  # fmt: skip
             return None
         step = command["EX_OUTPUT_PLANE"] or 1
