@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import DMA, ISSUE, count_fixed_causes
-from dla_sim.engine.recurrence import FIXED_CAUSES, SETTINGS, WORD, compile_recurrence
+from dla_sim.engine.bus import NEVER
+from dla_sim.engine.recurrence import FIXED_CAUSES, SETTINGS, TOUCHED, WORD, compile_recurrence
 from dla_sim.engine.recurrence_arrays import (
     WINDOW,
     BatchResult,
@@ -59,8 +60,8 @@ class ProgramBatch:
         self._arrays: dict[int, ProgramArrays] = {}
         self._served: dict[tuple[MemoryTiming | None, ...], Int64] = {}
         self._chunks: dict[tuple[MemoryTiming, int], list[int]] = {}
-        self._seen = make_result(0, len(prepared.commands)).met
-        self._colliding: list[tuple[int, int]] = []
+        self._met = np.zeros((len(prepared.commands), 2 * WINDOW), dtype=np.uint8)
+        self._colliding: dict[tuple[int, int], None] = {}
 
     def run(self, word_cycles: int, timings: Sequence[Timing]) -> tuple[Int64, Int64, Int64]:
         """Return the total, the cycles by kind and the causes by unit under each Timing.
@@ -106,12 +107,15 @@ class ProgramBatch:
         ]
         program = self._program_arrays(word_cycles)
         result = make_result(len(timings), len(self._prepared.commands))
+        moved = columns["slots"].max(axis=1, initial=0) * float(program.commands[TOUCHED].max())
+        result.totals[moved >= NEVER, 0] = -1  # its products need more than 64 bits
         compile_recurrence()(
             program,
             np.array(rows, dtype=np.int64),
             np.concatenate(slots, dtype=np.int64),
             np.ascontiguousarray(np.stack(parts, axis=1)),  # one layout, or numba compiles again
             make_state(program, max(map(len, slots))),
+            self._met,
             result,
         )
         self._reject_collisions(result)
@@ -119,10 +123,11 @@ class ProgramBatch:
 
     def _reject_collisions(self, result: BatchResult) -> None:
         """Set the total of the Timings in which commands collide in memory to -1."""
-        one, distance = np.nonzero(result.met > self._seen)
-        footprints = self._prepared.footprints
-        self._colliding += footprints.find_collisions(one, one + distance - WINDOW)
-        np.maximum(self._seen, result.met, out=self._seen)
+        changed = np.flatnonzero(result.changed)
+        place, distance = np.nonzero(self._met[changed])
+        one = changed[place]
+        found = self._prepared.footprints.find_collisions(one, one + distance - WINDOW)
+        self._colliding.update(dict.fromkeys(found))
         start, end = result.times[:, 1], result.times[:, 2]
         for left, right in self._colliding:
             both = (start[:, left] < end[:, right]) & (start[:, right] < end[:, left])

@@ -83,9 +83,10 @@ def time_programs(
     slots: Int64,
     columns: Int64,
     state: RunState,
+    met: NDArray[np.uint8],
     result: BatchResult,
 ) -> None:
-    """Run a program under each Timing.
+    """Run a program under each Timing whose total in ``result`` is not -1.
 
     Args:
         program: the commands.
@@ -93,6 +94,8 @@ def time_programs(
         slots: bus slots of chunks of command words.
         columns: array (timings, columns, commands): lead, slots, tail and fixed causes.
         state: memory for the state of a run.
+        met: 1 for commands [n, n + distance - WINDOW] that execute at the same time in any run so
+            far; changed in place.
         result: the result, filled in place.
     """
     commands = program.commands
@@ -101,7 +104,8 @@ def time_programs(
         times = result.times[row]
         causes = result.causes[row]
         chunks = slots[settings[row, FIRST_CHUNK] :]
-        if not _run(program, settings[row], chunks, own, state, times, causes):
+        skipped = result.totals[row, 0] < 0
+        if skipped or not _run(program, settings[row], chunks, own, state, times, causes):
             result.totals[row, 0] = -1
             continue
         _account(commands, own, times, causes, result.kinds[row])
@@ -112,7 +116,7 @@ def time_programs(
         result.totals[row, 1] = _count_active(commands, program.bounds, state.units, times)
         for unit in range(3):
             causes[unit, DRAINED] = last + 1 - causes[unit].sum()
-        fits = _mark_overlaps(program.near, program.bounds, times, result.met)
+        fits = _mark_overlaps(program.near, program.bounds, times, met, result.changed)
         if not fits or causes.min() < 0:
             result.totals[row, 0] = -1
 
@@ -555,7 +559,9 @@ def _count_active(commands: Int64, bounds: Int64, units: Int64, times: Int64) ->
         units[nearest, NEXT] += 1
 
 
-def _mark_overlaps(near: Int64, bounds: Int64, times: Int64, met: NDArray[np.uint8]) -> bool:
+def _mark_overlaps(
+    near: Int64, bounds: Int64, times: Int64, met: NDArray[np.uint8], changed: NDArray[np.uint8]
+) -> bool:
     """Mark the commands that execute together; return False if two are too far apart."""
     for left in range(2):
         for right in range(left + 1, 3):
@@ -570,6 +576,7 @@ def _mark_overlaps(near: Int64, bounds: Int64, times: Int64, met: NDArray[np.uin
                     distance = near[other] - one + WINDOW
                     if not 0 <= distance < 2 * WINDOW:
                         return False
+                    changed[one] |= 1 - met[one, distance]
                     met[one, distance] = 1
                     other += 1
     return True

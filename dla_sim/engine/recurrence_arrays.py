@@ -10,7 +10,7 @@ from isa.instruction import KINDS
 
 Int64 = NDArray[np.int64]
 
-WINDOW = 512
+WINDOW = 128
 """Largest distance in the stream of two commands whose overlap in time can be recorded."""
 PORTS = 4
 
@@ -44,14 +44,14 @@ class BatchResult(NamedTuple):
         kinds: cycles in which EX executes, by kind.
         causes: cycles by unit and cause.
         times: arrival, start and end of each command.
-        met: 1 for commands [n, n + distance - WINDOW] that execute at the same time in any run.
+        changed: 1 for commands that execute at the same time as another one for the first time.
     """
 
     totals: Int64
     kinds: Int64
     causes: Int64
     times: Int64
-    met: NDArray[np.uint8]
+    changed: NDArray[np.uint8]
 
 
 class RunState(NamedTuple):
@@ -71,7 +71,7 @@ def make_result(timings: int, commands: int) -> BatchResult:
         np.zeros((timings, len(KINDS)), dtype=np.int64),
         np.zeros((timings, 3, len(CAUSES)), dtype=np.int64),
         np.zeros((timings, 3, commands), dtype=np.int64),
-        np.zeros((commands, 2 * WINDOW), dtype=np.uint8),
+        np.zeros(commands, dtype=np.uint8),
     )
 
 
