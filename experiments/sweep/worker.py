@@ -240,7 +240,7 @@ def outcome_of(job: NetworkJob) -> WorkerResult:
                 machines = {
                     column: FigureMachine(arch, timing) for column, timing in timings.items()
                 }
-                together = [item.run_together(list(timings.values())) for item in timed]
+                together = [_run_together(item, list(timings.values())) for item in timed]
                 found[row].update(
                     {
                         at: _outcome(one, known[bus], timed, runs)
@@ -285,6 +285,16 @@ def message_of(error: BaseException) -> str:
     """Return an error as one line; the type is named unless it is an InputError."""
     text = " ".join(str(error).split())
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+
+
+def _run_together(
+    timed: ProgramTiming, timings: Sequence[Timing]
+) -> Sequence[ProgramCycles | None]:
+    """Return the runs that one compiled call computes, none if it fails (damaged installation)."""
+    try:
+        return timed.run_together(timings)
+    except Exception:  # each point then runs by itself and has its own error
+        return [None] * len(timings)
 
 
 def _outcome(

@@ -13,9 +13,17 @@ from byoc.emission.region import values_of
 from byoc.options import CompileOptions, Schedule
 from dla_sim.device import Device
 from dla_sim.presets import load_preset
+from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from experiments.running.network import load_network
-from experiments.sweep.worker import RegionCompiler, blank_regions, read_blank
+from experiments.sweep.worker import (
+    MachineJob,
+    NetworkJob,
+    RegionCompiler,
+    blank_regions,
+    read_blank,
+)
+from experiments.version import compiler_version
 from isa.arch import Arch, PeArray
 from isa.program import Segment
 
@@ -126,3 +134,20 @@ def test_a_timing_serves_no_other_program() -> None:
     (first,) = compiler.prepare_timings(small)
     assert first.resize(large[0].program) is not None
     assert first.resize(other[0].program) is None
+
+
+def test_points_run_alone_if_the_engine_for_many_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A numba that does not load fails no point; an impossible Timing keeps its own message."""
+    package = load_network("digits-cnn").package
+    whole = partition_package(package, Arch())
+    regions = blank_regions(whole.regions, package.graph.values)
+    machine = MachineJob(Arch(), ({}, {"fetch_bytes": 12}, {"queue_depth": 1}))
+    job = NetworkJob(compiler_version(), regions, CompileOptions(), (machine,))
+    expected = job.run().outcomes
+
+    def fail(timed: ProgramTiming, timings: list[Timing]) -> None:
+        raise OSError("cannot load llvmlite")
+
+    monkeypatch.setattr(ProgramTiming, "run_together", fail)
+    assert job.run().outcomes == expected
+    assert [point.figures is None for point in expected[0]] == [False, True, False]
