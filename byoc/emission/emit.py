@@ -10,8 +10,8 @@ wait between them goes through an EX command that waits anyway, or through an in
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect, bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -20,13 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.emission.sharing import ADDRESS_REGISTERS, share_memory
+from byoc.operators.layer import align
 from byoc.scheduling.stream import AT_ONCE, CommandStep, StepSource
 from isa.access import Access, touch
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import Command, Instruction, Operands, Unit
 from isa.ops.control import OP_END, OP_SYNC
+from isa.ops.dma import side_registers
 from isa.plugins import variant
 from isa.program import Provenance
 from isa.registers import RESET, RegisterFile
@@ -34,6 +35,10 @@ from isa.registers import RESET, RegisterFile
 LD = Unit.LD.value
 EX = Unit.EX.value
 ST = Unit.ST.value
+ALIGNMENT = 64
+"""Alignment in bytes of tensors, constants and commands in system memory."""
+_ADDRESS_REGISTERS = frozenset(side_registers(unit, "dram")[0] for unit in (Unit.LD, Unit.ST))
+"""Registers with an address in system memory."""
 
 
 @dataclass(eq=False, slots=True)
@@ -272,7 +277,8 @@ def emit(
     )
     kept = [
         Issue(
-            tuple([(name, move(n) if name in ADDRESS_REGISTERS else n) for name, n in writes]), word
+            tuple([(name, move(n) if name in _ADDRESS_REGISTERS else n) for name, n in writes]),
+            word,
         )
         for writes, word in elide(issues, file.reset)
     ]
@@ -280,6 +286,54 @@ def emit(
     numbered = ((number, item.index) for number, item in enumerate(stream))
     by_number = tuple((number, steps[index]) for number, index in numbered if index is not None)
     return Emission(_words(kept, file), provenance, count_words(issues), by_number)
+
+
+def share_memory(
+    commands: Iterable[tuple[int, list[int], Operands]], buffers: Sequence[tuple[int, int]]
+) -> Callable[[int], int]:
+    """Return a function that moves an address in system memory to its buffer's new place.
+
+    Buffers that are not in use at the same time share bytes. A buffer may take the bytes of another
+    one only if the token flags already order all their accesses, so that no command waits longer.
+    For that, ``last`` has how many commands of each unit include all accesses of a buffer, and
+    ``known`` how many are complete before its first access.
+
+    Args:
+        commands: unit, clock (:mod:`byoc.emission.emit`) and operands of each command in order.
+        buffers: first and last byte + 1 of each buffer, rising.
+    """
+    starts = [start for start, _ in buffers]
+    known = np.full((len(buffers), len(Unit)), np.iinfo(np.int64).max)
+    last = np.zeros_like(known)
+    for unit, clock, operands in commands:
+        for access in (*operands.reads, *operands.writes):
+            number = bisect(starts, access.address) - 1
+            if access.space == "dram" and number >= 0 and access.address < buffers[number][1]:
+                if not last[number, unit]:  # the first access: clocks only rise
+                    before = [count - (other == unit) for other, count in enumerate(clock)]
+                    known[number] = np.minimum(known[number], before)
+                last[number, unit] = clock[unit]
+    sizes = [end - start for start, end in buffers]
+    order = sorted(np.flatnonzero(last.any(axis=1)).tolist(), key=lambda one: -sizes[one])
+    targets = starts.copy()
+    for place, number in enumerate(order):
+        others = np.array(order[:place], np.int64)
+        precede = (last[others] <= known[number]).all(axis=1)
+        follow = (last[number] <= known[others]).all(axis=1)
+        target = starts[0]
+        for other in sorted(others[~(precede | follow)].tolist(), key=targets.__getitem__):
+            if target + sizes[number] <= targets[other]:
+                break
+            target = max(target, align(targets[other] + sizes[other], ALIGNMENT))
+        targets[number] = target
+
+    def move(address: int) -> int:
+        number = bisect(starts, address) - 1
+        if number < 0 or address >= buffers[number][1]:
+            return address
+        return address - starts[number] + targets[number]
+
+    return move
 
 
 def _place_pointers(step: CommandStep, addresses: Sequence[int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from byoc.emission.dataflow import dataflow_of
-from byoc.emission.emit import emit
+from byoc.emission.emit import ALIGNMENT, emit
 from byoc.estimate.account import price_cycles
 from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import Compute
@@ -24,6 +24,7 @@ from byoc.operators.layer import (
     OperatorLayer,
     Resident,
     Shortage,
+    align,
     compute_working_set,
     find_shortage,
     make_layer,
@@ -46,8 +47,6 @@ from byoc.scheduling.tiling import Budget, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor, TensorType
-
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +298,7 @@ def _emit_region(
     )
     image = memory.constants.image()
     start = memory.constants.address
-    command_address = _align_up(start + image.size)
+    command_address = align(start + image.size, ALIGNMENT)
     tensors = _tensors(region, memory.lowered, values, memory)
     stated = has_stated_layouts(arch.memory) and memory.constants.has_data
     program = Program(
@@ -385,10 +384,6 @@ def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
     return operation if whole is not None and whole.cycles < computed else turned
 
 
-def _align_up(address: int) -> int:
-    return -(-address // _ALIGNMENT) * _ALIGNMENT
-
-
 def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
     """Assign addresses to buffers and return them with the first free address."""
     addresses = {}
@@ -397,7 +392,7 @@ def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
         for buffer in buffers:
             if buffer.role == role:
                 addresses[buffer.name] = end
-                end = _align_up(end + buffer.nbytes)
+                end = align(end + buffer.nbytes, ALIGNMENT)
     return addresses, end
 
 

@@ -8,7 +8,7 @@ import pytest
 from byoc.bare_metal.plan import plan_network
 from byoc.compiler import CompiledNetwork, compile
 from byoc.emission import emit
-from byoc.emission.sharing import share_memory
+from byoc.emission.emit import share_memory
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from dla_sim.device import Device
