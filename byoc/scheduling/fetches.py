@@ -96,16 +96,19 @@ def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
 
 
 def _link(fetches: Sequence[BufferFetch], end: int) -> None:
-    """Link each fetch to the next fetch of the same bytes through ``again``.
+    """Link each fetch to the next one that loads the same bytes to the same places of its buffer.
 
     Only bytes from address ``end`` on are linked, because no store writes them.
     """
-    following: dict[tuple[tuple[int, int], ...], BufferFetch] = {}
+    following: dict[tuple[object, ...], BufferFetch] = {}
     for fetch in reversed(fetches):
-        key = tuple(
-            (step.registers["LD_DRAM_ADDRESS"], step.registers["LD_BYTES"]) for step in fetch.steps
-        )
-        if min(key)[0] >= end:
+        if min([step.registers["LD_DRAM_ADDRESS"] for step in fetch.steps]) >= end:
+            key = tuple(
+                [
+                    (step.pointers["LD_SRAM_ADDRESS"].offset, *sorted(step.registers.items()))
+                    for step in fetch.steps
+                ]
+            )
             fetch.again = following.get(key)
             following[key] = fetch
 

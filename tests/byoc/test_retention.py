@@ -7,7 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from byoc.estimate.bus import DEFAULT_BUS
 from byoc.operators.matmul import MatMul
+from byoc.operators.nest import RowTransfer, TransferAxis
+from byoc.scheduling.fetches import list_fetches
+from byoc.scheduling.stream import Pointer, StepSource, TileSteps, load
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
@@ -68,3 +72,16 @@ def test_a_part_of_weights_that_do_not_fit_is_loaded_once() -> None:
 def test_more_steps_take_no_more_cycles_a_step() -> None:
     few, many = (_cycles(_compile(16, steps)[0]) / steps for steps in (STEPS, 5 * STEPS))
     assert many <= few
+
+
+def test_only_equal_loads_into_equal_places_are_repeated() -> None:
+    wide, narrow = (RowTransfer(0, 16, (TransferAxis(size, 64, 16),)) for size in (8, 4))
+    moved = wide._replace(sram_offset=32)
+    tiles = [
+        TileSteps(
+            (load(4096, Pointer(number), one, StepSource("", "", "", 0, ()), DEFAULT_BUS),), (), ()
+        )
+        for number, one in enumerate((wide, narrow, moved, wide))
+    ]
+    fetches = list_fetches(tiles)
+    assert [one.again for one in fetches] == [fetches[3], None, None, None]
