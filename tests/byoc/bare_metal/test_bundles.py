@@ -127,6 +127,15 @@ def test_check_starts_the_machine_of_the_bundle(tmp_path: Path) -> None:
     assert "digits-cnn, sample 0: equal" in text
 
 
+def test_other_options_compile_all_objects_again(tmp_path: Path) -> None:
+    export(tmp_path, "digits-cnn", "--no-samples")
+    made = [
+        run_command(["make", "-C", tmp_path, "CC=gcc", f"CFLAGS={options}"]).count(" -c ")
+        for options in ("-O0", "-O0", "-O1")
+    ]
+    assert made == [4, 0, 4]
+
+
 def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
     export(tmp_path, "digits-cnn", "--no-samples")
     words = ["make", "-s", "-C", str(tmp_path), "CC=no-such-cc -m4"]
