@@ -10,12 +10,13 @@ from byoc.compiler import CompiledNetwork, compile
 from byoc.emission import emit
 from byoc.emission.emit import share_memory
 from byoc.host.runtime import Runtime
-from byoc.importing import import_model
 from dla_sim.device import Device
 from dla_sim.presets import load_hardware
+from experiments.running.given import Compiling
+from experiments.running.network import load
 from isa.access import Access
 from isa.instruction import Operands
-from tests.e2e.random_networks import random_network
+from isa.sanitizer import sanitize
 
 LD, EX, ST = range(3)
 
@@ -46,16 +47,19 @@ def test_a_command_of_two_buffers_keeps_them_apart() -> None:
     assert {move(0), move(64)} == {0, 64}
 
 
-@pytest.mark.parametrize(("isa", "seed"), [("v5", 3), ("v5", 8), ("v4", 5), ("v3", 11)])
-def test_programs_differ_in_addresses_only(
-    isa: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, feed = random_network(seed)
-    hardware = load_hardware(None, {"sram_bytes": 2048, "dram_latency": 40}, isa=isa)
-    package = import_model(model, calibration=[feed])
+@pytest.mark.parametrize("isa", ["v5", "v4"])
+def test_programs_differ_in_addresses_only(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware = load_hardware(None, {"sram_bytes": 16 << 10, "dram_latency": 40}, isa=isa)
+    package = load(Compiling(model="keyword-spotting")).package
 
     def measure() -> tuple[CompiledNetwork, dict[str, bytes], list[int]]:
         network = compile(package, hardware.arch, timing=hardware.timing)
+        assert not any(sanitize(program) for program in network.programs.values())
+        random = np.random.default_rng(0)
+        feed = {
+            port.name: random.normal(size=port.value.shape).astype(np.float32)
+            for port in network.interface.inputs
+        }
         done = Runtime(network, Device(hardware.arch, hardware.timing)).run(feed)
         outputs = {name: np.asarray(array).tobytes() for name, array in done.outputs.items()}
         return network, outputs, [trace.cycles for trace in done.traces.values()]
@@ -66,4 +70,4 @@ def test_programs_differ_in_addresses_only(
     assert shared[1:] == apart[1:]
     for number, program in shared[0].programs.items():
         assert len(program.words) == len(apart[0].programs[number].words)
-    assert plan_network(shared[0]).arena_bytes <= plan_network(apart[0]).arena_bytes
+    assert 2 * plan_network(shared[0]).arena_bytes < plan_network(apart[0]).arena_bytes
