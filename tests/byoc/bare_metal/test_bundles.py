@@ -120,6 +120,13 @@ def test_a_bundle_has_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "network_other.c").exists()
 
 
+def test_a_file_of_the_user_is_no_network(tmp_path: Path) -> None:
+    (tmp_path / "network_app.c").write_bytes(b"/* caf\xe9 */\nint network_app;\n")
+    export(tmp_path, "digits-cnn", "--no-samples")
+    assert "network_app" not in (tmp_path / "networks.c").read_text()
+    assert Served().run_library(build_bundle(tmp_path)).status == 0
+
+
 def test_check_starts_the_machine_of_the_bundle(tmp_path: Path) -> None:
     export(tmp_path, "digits-cnn", "--set", "pe.oc=4", "--set", "dram_latency=9")
     device = f"DEVICE={sys.executable} -m experiments.rtl.device"
