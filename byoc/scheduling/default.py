@@ -174,7 +174,7 @@ def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Cand
     """Return a plan as a candidate with its schedule, or None if memory planning fails."""
     found = None
     for retains, own, stream in _list_streams(context, plan, memory):
-        # Without retention every layer loads its constants early, if there is room for all of them.
+        # Without retention, loads are earlier only if the scratchpad has room for all buffers.
         if found is not None and sum([nbytes for _, nbytes in own.scratch]) > own.arch.sram_bytes:
             break
         if context.loads.word_slots and len(stream[0]) <= FEW_TILES:
