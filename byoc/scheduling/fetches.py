@@ -64,7 +64,8 @@ class RepeatedFetch(NamedTuple):
     def gain(self) -> float:
         """Load cycles that retention saves, for each byte and tile that it takes."""
         saved = sum([fetch.cycles for fetch in self.fetches[1:]])
-        return saved / (self.nbytes * (self.span.stop - self.span.start))
+        tiles = self.fetches[-1].last + 1 - self.fetches[0].tile
+        return saved / (self.nbytes * tiles)
 
 
 def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
