@@ -109,16 +109,20 @@ class ProgramBatch:
         result = make_result(len(timings), len(self._prepared.commands))
         moved = columns["slots"].max(axis=1, initial=0) * float(program.commands[TOUCHED].max())
         result.totals[moved >= NEVER, 0] = -1  # its products need more than 64 bits
-        compile_recurrence()(
-            program,
-            np.array(rows, dtype=np.int64),
-            np.concatenate(slots, dtype=np.int64),
-            np.ascontiguousarray(np.stack(parts, axis=1)),  # one layout, or numba compiles again
-            make_state(program, max(map(len, slots))),
-            self._met,
-            result,
-        )
-        self._reject_collisions(result)
+        try:
+            compile_recurrence()(
+                program,
+                np.array(rows, dtype=np.int64),
+                np.concatenate(slots, dtype=np.int64),
+                np.ascontiguousarray(np.stack(parts, axis=1)),  # or numba compiles again
+                make_state(program, max(map(len, slots))),
+                self._met,
+                result,
+            )
+            self._reject_collisions(result)
+        except BaseException:
+            self._met[:] = 0  # the next call records again what this one did not report
+            raise
         return result
 
     def _reject_collisions(self, result: BatchResult) -> None:

@@ -98,3 +98,30 @@ def test_engine_is_loaded_for_many_timings(monkeypatch: pytest.MonkeyPatch) -> N
     assert ProgramTiming(program).run_together([Timing()]) == [None]
     monkeypatch.setitem(sys.modules, "numba", None)
     assert not program_batch.is_engine_useful(program_batch.LEAST_TIMINGS)
+
+
+def test_a_failed_call_hides_no_collision(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings = draw_timings(0, "v4", 1)
+    programs = (
+        without_a_push(build_program(random_case(seed, "v4")), random.Random(seed))
+        for seed in range(200)
+    )
+    colliding = next(timed for timed in map(ProgramTiming, programs) if collides(timed, timings[0]))
+
+    def run_and_fail(*arrays: object) -> None:
+        recurrence.time_programs(*arrays)
+        raise MemoryError
+
+    with engine(run_and_fail, monkeypatch), pytest.raises(MemoryError):
+        colliding.run_together(timings)
+    with engine(recurrence.time_programs, monkeypatch):
+        assert colliding.run_together(timings) == [None]
+
+
+def collides(timed: ProgramTiming, timing: Timing) -> bool:
+    """Return True if two commands use the same memory at the same time."""
+    try:
+        timed.run(timing)
+    except InputError as error:
+        return " and OP_" in str(error)
+    return False
