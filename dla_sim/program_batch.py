@@ -42,7 +42,7 @@ _BLOCK = 1 << 18
 
 
 def is_engine_useful(timings: int) -> bool:
-    """Return True if numba is installed, and is loaded or worth loading for so many Timings."""
+    """Return True if numba is loaded, or if loading it saves time for this number of Timings."""
     if timings < LEAST_TIMINGS and not compile_recurrence.cache_info().currsize:
         return False
     try:

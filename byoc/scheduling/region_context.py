@@ -70,7 +70,7 @@ class RegionContext:
 
     @cached_property
     def shares_constants(self) -> bool:
-        """Whether several layers have the same constants, such as the steps of an LSTM."""
+        """True if several layers have the same constants, as the steps of an LSTM have."""
         keys = [key for key in self.shared if key is not None]
         return len(set(keys)) < len(keys)
 

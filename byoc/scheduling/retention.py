@@ -55,7 +55,7 @@ def retain_constants(tiles: Sequence[TileSteps], memory: Memory) -> list[TileSte
 
 
 def _list_repeated(fetches: Sequence[BufferFetch], memory: Memory) -> Iterator[RepeatedFetch]:
-    """Yield constants that several layers load, without those of buffers with other rules."""
+    """Yield constants that several layers load; skip ``memory.windows`` and ``memory.apart``."""
     later = {id(fetch.again) for fetch in fetches}
     for fetch in fetches:
         if fetch.again is None or id(fetch) in later:

@@ -522,7 +522,7 @@ def _grant(machine: Int64, ports: Int64, horizon: int) -> int:
 
 
 def _account(commands: Int64, columns: Int64, times: Int64, causes: Int64, kinds: Int64) -> None:
-    """Add the cycles within the commands to ``causes``, and those of EX to ``kinds``."""
+    """Add each command's cycles to ``causes``. If EX runs it, add them to ``kinds`` as well."""
     for number in range(times.shape[1]):
         unit = commands[UNIT, number]
         spent = times[END, number] - times[START, number]

@@ -15,7 +15,7 @@ from isa.installation import remedy
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """Compiled code: the function that runs a table of steps, and what tables need to know of it.
+    """Compiled function that runs a table of steps, and the limits of such a table.
 
     ``group`` is the number of input elements that a step multiplies, ``positions`` the largest
     number of positions of a tile.
