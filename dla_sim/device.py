@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import Accounts, Causes, Labels, LayerAccount, account, explain
@@ -19,7 +20,14 @@ from dla_sim.engine.times import CommandTimes, completion_order, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.kernels.compiled import load_compiled
 from dla_sim.kernels.dispatch import Kernels, Step, carry_out
-from dla_sim.prepared import PreparedProgram, SystemMemory, check_inputs, prepare, scratchpad
+from dla_sim.prepared import (
+    PreparedProgram,
+    SystemMemory,
+    check_inputs,
+    prepare,
+    scratchpad,
+    split_batch,
+)
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
@@ -278,7 +286,9 @@ class Device:
 
         Args:
             program: the program.
-            inputs: an array of the exact dtype and shape for every input tensor, by name.
+            inputs: an array of the exact dtype and shape for every input tensor, by name. If all
+                arrays have one more axis, the first, they are a batch of inferences. The outputs
+                then have this axis too; the trace is that of each inference.
             timing_only: ignore inputs and compute no data; there are no outputs, and the trace is
                 the same.
 
@@ -289,11 +299,16 @@ class Device:
             OverflowError: a result does not fit its type.
         """
         loaded = self.load(program)
-        if not timing_only:
-            check_inputs(program.inputs, inputs)
+        if timing_only:
+            return Execution({}, loaded.trace)
+        batch = split_batch(program.inputs, inputs)
+        for feeds in batch or (inputs,):
+            check_inputs(program.inputs, feeds)
         trace = loaded.trace
-        outputs = {} if timing_only else self._execute(loaded, program, inputs)
-        return Execution(outputs, trace)
+        if not batch:
+            return Execution(self._execute(loaded, program, inputs), trace)
+        found = [self._execute(loaded, program, feeds) for feeds in batch]
+        return Execution({name: np.stack([one[name] for one in found]) for name in found[0]}, trace)
 
     def _load(self, program: Program) -> LoadedProgram:
         prepared = prepare(program)

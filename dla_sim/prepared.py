@@ -174,6 +174,21 @@ def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) 
             )
 
 
+def split_batch(
+    tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]
+) -> list[dict[str, NDArray[Any]]]:
+    """Return the inputs of each inference of a batch; empty if ``inputs`` are no batch.
+
+    In a batch, the arrays of all ``tensors`` have one more axis, the first, of the same length.
+    """
+    ranks = {tensor.name: len(tensor.shape) + 1 for tensor in tensors}
+    lengths = {value.shape[:1] for name, value in inputs.items() if value.ndim == ranks.get(name)}
+    if len(lengths) != 1 or any(value.ndim != ranks.get(name) for name, value in inputs.items()):
+        return []
+    ((length,),) = lengths
+    return [{name: value[n] for name, value in inputs.items()} for n in range(length)]
+
+
 # Hazards.
 # A command's writes must not overlap, in time and address, any access of another executing command,
 # nor operands of its own that it may still have to read (docs/machine.md, section 5). Commands of

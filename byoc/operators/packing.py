@@ -58,6 +58,7 @@ def boundary_layouts(shape: tuple[int, ...], atom: int) -> tuple[Layout, ...]:
     return tuple(found.values())
 
 
+@lru_cache(maxsize=1024)
 def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
     """Return the layout of a region input or output that is stored with shape ``stored``.
 

@@ -7,7 +7,6 @@ operation is rounded once, in source order.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 
 from isa.errors import MissingExtraError
 from isa.installation import remedy
@@ -32,12 +31,22 @@ def load_compiled() -> Compiled:
 
     The first call compiles it, later processes read numba's cache.
 
-    Raises InputError if numba is not installed.
+    Raises InputError if numba is not installed or does not work.
     """
-    if find_spec("numba") is None:
-        raise MissingExtraError(f"compiled kernels need numba; install it with: {remedy('fast')}")
-    from dla_sim.kernels import stepping
-
+    try:
+        from dla_sim.kernels import stepping
+    except ImportError as error:
+        told = f"compiled kernels need numba; install it with: {remedy('fast')}"
+        raise MissingExtraError(told) from error
     return Compiled(
         stepping.run_steps, stepping.GROUP, max(positions for _, positions in stepping.SIZES)
     )
+
+
+def has_compiled() -> bool:
+    """Return True if the code that numba compiles can be loaded; load it."""
+    try:
+        load_compiled()
+    except MissingExtraError:
+        return False
+    return True

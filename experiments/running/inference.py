@@ -15,6 +15,7 @@ from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
 from dla_sim.device import Device, Trace
+from dla_sim.kernels.compiled import has_compiled
 from dla_sim.presets import Preset, load_hardware
 from experiments.cost.table import CostTable, load_table
 from experiments.models import MODELS
@@ -44,6 +45,9 @@ from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Executor
 from isa.progress import Progress, report_each, silent
+
+MANY_RUNS = 100
+"""Inferences from which loading compiled kernels, about half a second, pays off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +120,8 @@ def _run_simulated(wanted: RunRequest) -> Result:
     )
     batch = network_batch(network, wanted.inputs, wanted.seed, options, wanted.steps)
     machine = None if wanted.engine is None else _get_executor(wanted.engine(hardware, progress))
-    done = infer(network, hardware, batch.feeds[0], options, progress, machine)
+    runs = len(batch.feeds) + (0 if labelled is None else len(labelled.labels))
+    done = infer(network, hardware, batch.feeds[0], options, progress, machine, runs)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
     found = _check_batch(done, batch, progress, carry=wanted.steps is not None)
@@ -256,12 +261,13 @@ def infer(
     options: CompileOptions = DEFAULTS,
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
+    runs: int = 1,
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and run one inference.
 
-    It runs on the simulator, or on another ``machine``.
+    The other arguments are those of :func:`open_runtime`.
     """
-    compiled, runtime = open_runtime(network, hardware, options, progress, machine)
+    compiled, runtime = open_runtime(network, hardware, options, progress, machine, runs)
     progress(f"simulating {network.name}")
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
@@ -272,14 +278,19 @@ def open_runtime(
     options: CompileOptions = DEFAULTS,
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
+    runs: int = 1,
 ) -> tuple[CompiledNetwork, Runtime[Trace]]:
-    """Compile ``network`` for ``hardware``, and prepare it for inferences on the simulator.
+    """Compile ``network`` for ``hardware``, and prepare it for ``runs`` inferences.
 
-    They run on another ``machine`` if one is given.
+    They run on the simulator, or on another ``machine``. Many inferences use the simulator's
+    compiled kernels if numba is installed.
     """
     progress(f"compiling {network.name}")
     compiled = compile_network(
         network.package, hardware.arch, options, timing=hardware.timing, progress=progress
     )
-    device = Device(hardware.arch, hardware.timing, progress=progress)
-    return compiled, Runtime(compiled, machine or device)
+    if machine is None:
+        has_tables = hardware.arch.numerics == "onnxruntime"  # compiled kernels know no other
+        fast = has_tables and runs >= MANY_RUNS and has_compiled()
+        machine = Device(hardware.arch, hardware.timing, compiled=fast, progress=progress)
+    return compiled, Runtime(compiled, machine)

@@ -12,7 +12,7 @@ from dla_sim.device import Trace
 from experiments.running.door import door
 from experiments.running.given import RunKeywords, RunRequest
 from experiments.running.in_memory import Model, batch_of
-from experiments.running.inference import hardware_of, open_runtime
+from experiments.running.inference import MANY_RUNS, hardware_of, open_runtime
 from experiments.running.network import load
 from experiments.running.wording import speak_python
 from isa.errors import InputError
@@ -37,7 +37,7 @@ class Session:
         with speak_python(RunRequest):
             network = load(request, request.progress)
             self._compiled, self._runtime = open_runtime(
-                network, hardware_of(request), request.options, request.progress
+                network, hardware_of(request), request.options, request.progress, runs=MANY_RUNS
             )
         self._initial = network.package.graph.initial_state
         self.inputs = tuple(port.name for port in self._compiled.interface.inputs)

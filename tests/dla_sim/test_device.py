@@ -74,6 +74,32 @@ def test_runs_do_not_influence_one_another() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+def test_a_batch_returns_the_outputs_of_its_inferences(compiled: bool) -> None:
+    program = compiled_program("digits-cnn", "default")
+    device = Device(program.arch, compiled=compiled)
+    random = np.random.default_rng(0)
+    inputs = {
+        one.name: random.integers(-128, 128, (3, *one.shape)).astype(one.dtype)
+        for one in program.inputs
+    }
+    found = device.run(program, inputs)
+    for number in range(3):
+        one = device.run(program, {name: value[number] for name, value in inputs.items()})
+        assert found.trace is one.trace
+        for name, value in one.outputs.items():
+            assert np.array_equal(found.outputs[name][number], value)
+
+
+def test_inferences_of_a_batch_do_not_influence_one_another() -> None:
+    program = assemble(COPY.replace("SET ST_BYTES, 64", "SET ST_BYTES, 32"))
+    batch = np.stack([X, -X])
+    outputs = Device(program.arch).run(program, {"x": batch}).outputs
+    assert np.array_equal(outputs["y"][:, 0], batch[:, 0])
+    assert not outputs["y"][:, 1].any()
+    assert outputs["z"].tolist() == [[1, 2, 3, 4]] * 2
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_a_device_keeps_no_memory_of_a_program_that_is_gone(compiled: bool) -> None:
     program = replace(compiled_program("digits-cnn", "default"))
     device = Device(program.arch, compiled=compiled)
@@ -172,6 +198,7 @@ def test_programs_for_another_machine_are_refused(
         ({}, "input 'x' is missing; give int8 [2, 32]"),
         ({"x": X, "w": X}, "the program has no input 'w'; its inputs are x"),
         ({"x": X[0]}, "input 'x' is int8 [32]; give int8 [2, 32]"),
+        ({"x": np.zeros((0, 2, 32), np.int8)}, "input 'x' is int8 [0, 2, 32]; give int8 [2, 32]"),
         ({"x": X.astype(np.int32)}, "input 'x' is int32 [2, 32]; give int8 [2, 32]"),
     ],
 )

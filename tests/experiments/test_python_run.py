@@ -24,6 +24,7 @@ import dla
 from dla_sim.engine.breakdown import PARTS
 from experiments.models import MODELS
 from experiments.report.tables import calibration_line
+from experiments.running import inference
 from tests.experiments.command_line import save_tiny, tiny_model
 
 DIGITS = MODELS["digits-cnn"]
@@ -111,6 +112,28 @@ def test_the_outputs_are_the_networks_own(result: dla.Result) -> None:
         "dla.run digits-cnn --set pe.ic=8 --set sram_bytes=64KiB --input '<arrays>'",
         "dla run digits-cnn --set pe.ic=8 --set sram_bytes=64KiB",
     )
+
+
+def test_many_inferences_use_compiled_kernels_with_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[bool] = []
+
+    def open_device(*given: Any, compiled: bool, **further: Any) -> dla.Device:
+        used.append(compiled)
+        return dla.Device(*given, compiled=compiled, **further)
+
+    monkeypatch.setattr(inference, "Device", open_device)
+    monkeypatch.setattr(inference, "MANY_RUNS", 3)
+    images = np.random.default_rng(0).standard_normal((3, 3, 8, 8), np.float32)
+    package = dla.import_model(tiny_model())
+    found = [dla.run(package, inputs=images[:n]).outputs["result"][:2] for n in (2, 3)]
+    for _ in range(2):
+        session = dla.Session(package)
+        found.append(np.concatenate([session.step(one)["result"] for one in images[:2, None]]))
+        monkeypatch.setattr(inference, "has_compiled", lambda: False)
+    assert used == [False, True, True, False]
+    assert all(np.array_equal(one, found[0]) for one in found)
 
 
 def test_a_batch_is_one_inference_after_another() -> None:
