@@ -277,14 +277,12 @@ def _read_run(path: Path, about: dict[str, Any]) -> SavedRun:
         return SavedRun(
             **about, network=report.name, machine=machine, milliseconds=None, check=verdict
         )
-    end_to_end = report.end_to_end
-    cycles = report.totals.cycles if end_to_end is None else end_to_end.cycles
     machine, _, _ = machine_line(report).partition(", schedule ")
     return SavedRun(
         **about,
         network=report.model,
         machine=machine,
-        milliseconds=1e3 * cycles / report.clock_hz,
+        milliseconds=1e3 * report.end_to_end.cycles / report.clock_hz,
         check=_verdict(report),
     )
 

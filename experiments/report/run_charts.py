@@ -97,10 +97,10 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
 def whole_run(report: RunReport) -> Gantt | None:
     """Return a chart of when accelerator, CPU and transfers work during an inference.
 
-    Returns None if nothing takes time, or if the report is older than this account.
+    Returns None if nothing takes time.
     """
     found = report.end_to_end
-    if found is None or not found.cycles:
+    if not found.cycles:
         return None
     groups = tuple(
         (f"{PLACES[place][0]} {found.share(cycles):.1%}", PLACES[place][1])
@@ -118,7 +118,7 @@ def _describe_origin(report: RunReport) -> str:
     """Return a note about the origin of the cycles of accelerator, CPU and transfers."""
     formulas = report.machine is not None and report.machine.kind == "closed form"
     source = "come from formulas" if formulas else "are simulated"
-    if report.end_to_end is None or report.end_to_end.transfer_cycles is not None:
+    if report.end_to_end.transfer_cycles is not None:
         estimated = "the CPU's and those of transfers between the two are estimates"
     else:
         estimated = "the CPU's are an estimate, and transfers between the two are not counted"
@@ -133,33 +133,22 @@ def _segment_label(segment: RunSegment) -> str:
 
 
 def layer_cycles(report: RunReport) -> BarChart:
-    """Return a bar chart of each layer's cycles, divided by cause.
-
-    Older reports without a breakdown give one part.
-    """
+    """Return a bar chart of each layer's cycles, divided by cause."""
     names = tuple(layer.name for layer in report.layers)
-    title = "Cycles of each layer by cause"
-    if any(layer.breakdown for layer in report.layers):
-        values = {
-            named: tuple(layer.breakdown.get(part, 0) for layer in report.layers)
-            for part, named in list_parts(report).items()
-        }
-        series = [
-            Series(name, found, style) for (name, style), found in values.items() if any(found)
-        ]
-    else:
-        title = "Cycles of each layer"
-        series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
-    parts = len(series) > 1
+    values = {
+        named: tuple(layer.breakdown.get(part, 0) for layer in report.layers)
+        for part, named in list_parts(report).items()
+    }
+    series = [Series(name, found, style) for (name, style), found in values.items() if any(found)]
     return BarChart(
         "layer-cycles",
-        title,
+        "Cycles of each layer by cause",
         "cycles",
         "cycles",
         names,
         tuple(series),
         note=_CYCLES_NOTE if report.machine is None else "",
-        parts=parts,
+        parts=len(series) > 1,
     )
 
 
@@ -219,8 +208,7 @@ def layer_traffic(report: RunReport) -> BarChart:
 def units_chart(report: RunReport) -> Gantt | None:
     """Return a Gantt chart of the accelerator's units, the CPU and the transfers.
 
-    Returns None for older reports without a timeline. If the report has the account of the whole
-    run, the chart uses its time: a region begins where its segment begins.
+    A region begins where its segment of the whole run begins. Returns None without a timeline.
     """
     found = report.timeline
     if found is None:
@@ -228,7 +216,7 @@ def units_chart(report: RunReport) -> Gantt | None:
     kinds = tuple(dict.fromkeys(layer.kind for layer in report.layers))
     groups = [(kind, KINDS.get(kind, UNKNOWN)) for kind in kinds]
     rows: list[tuple[str, tuple[UnitActivity, ...]]] = []
-    segments = () if report.end_to_end is None else report.end_to_end.segments
+    segments = report.end_to_end.segments
     for place in ("cpu", "transfer"):
         name, style = PLACES[place]
         if any(segment.on == place for segment in segments):
@@ -248,7 +236,7 @@ def units_chart(report: RunReport) -> Gantt | None:
         "Activity of every unit over time",
         tuple(groups),
         tuple(rows),
-        _count_cycles(report),
+        report.end_to_end.cycles,
         note,
     )
 
@@ -286,8 +274,6 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
 
     The whole inference includes the CPU and transfers, so regions begin later in it.
     """
-    if report.end_to_end is None:
-        return [(0, 0)]
     at = 0
     begins = dict[int, tuple[int, int]]()
     for segment in report.end_to_end.segments:
@@ -304,11 +290,6 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
 
 def _delay_at(delays: Sequence[tuple[int, int]], cycle: int) -> int:
     return delays[bisect_right(delays, cycle, key=lambda entry: entry[0]) - 1][1]
-
-
-def _count_cycles(report: RunReport) -> int:
-    """Return the cycles on the axis of the charts over time."""
-    return report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
 
 
 def _occupancy_steps(
@@ -328,14 +309,14 @@ def _occupancy_steps(
             yield end, 0
         yield cut + delay, values[cut // width]
         end = following + delay
-    if end < _count_cycles(report):
+    if end < report.end_to_end.cycles:
         yield end, 0
 
 
 def occupancy_chart(report: RunReport) -> StepChart | None:
     """Return a chart of the scratchpad's live bytes over the run.
 
-    Returns None for older reports, which lack these figures.
+    Returns None if no cycle passed.
     """
     found = report.occupancy
     if found is None:
@@ -365,7 +346,7 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
     return StepChart(
         "sram-occupancy",
         "SRAM occupancy over time",
-        (*(cycle for cycle, _ in peak), _count_cycles(report)),
+        (*(cycle for cycle, _ in peak), report.end_to_end.cycles),
         series,
         limits,
         unit,
@@ -374,7 +355,7 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
 
 
 def memory_chart(report: RunReport) -> MemoryChart | None:
-    """Return the memory map of the scratchpad over the run; None for older reports."""
+    """Return the memory map of the scratchpad over the run; None if it stays empty."""
     found = report.memory
     if found is None:
         return None
@@ -400,7 +381,7 @@ def memory_chart(report: RunReport) -> MemoryChart | None:
         "memory-map",
         "Memory map of the scratchpad over time",
         tuple(blocks),
-        _count_cycles(report),
+        report.end_to_end.cycles,
         report.totals.sram_peak_bytes or 0,
         note,
     )

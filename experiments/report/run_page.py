@@ -50,10 +50,8 @@ _Key = tuple[str, int | str]
 """A node by its index in the placement, or an input or output by its name."""
 
 
-def network_graph(report: RunReport) -> dict[str, Any] | None:
-    """Return boxes and lines of the network's graph with their places; None for older reports."""
-    if not report.edges:
-        return None
+def network_graph(report: RunReport) -> dict[str, Any]:
+    """Return boxes and lines of the network's graph with their places."""
     numbers = {key: number for number, key in enumerate(dict.fromkeys(_order(report)))}
     edges = [(numbers[_producer(edge)], numbers[_consumer(edge)]) for edge in report.edges]
     places = lay_out(len(numbers), edges)
@@ -100,7 +98,7 @@ def _boxes(report: RunReport, keys: Iterable[_Key]) -> Iterator[Box]:
         key = layer.region, layer.name.removesuffix(SEPARATE_PART)
         members.setdefault(key, []).append(number)
     estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
-    whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
+    whole = report.end_to_end.cycles
     for what, name in keys:
         if not isinstance(name, int):
             box = Box(name=name, kind=f"{what} of the network", on="", layer=-1, text="", parts=[])
@@ -176,21 +174,15 @@ def run_page(report: RunReport) -> str:
     """Return the HTML page of a run report; equal reports give equal text."""
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
-    whole = (
-        []
-        if report.end_to_end is None
-        else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
-    )
+    whole = paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")
     timeline = [_place(drawn[name]) for name in _WHOLE if name in drawn]
     told = [("time", time_line(report)), ("limit", limit_line(report)), *total_lines(report)]
-    summary = join_parts(paragraph(machine_line(report)), *whole, *timeline, pairs(told, explain))
+    summary = join_parts(paragraph(machine_line(report)), whole, *timeline, pairs(told, explain))
     sections = [Section("summary", "Summary", summary)]
     if report.layers:
         sections.append(Section("advice", "What limits it and what would help", _advice(report)))
-    graph = network_graph(report)
-    if graph is not None:
-        place = join_parts(paragraph(_GRAPH_NOTE), table_place("network-graph"))
-        sections.append(Section("network", "Network", place))
+    place = join_parts(paragraph(_GRAPH_NOTE), table_place("network-graph"))
+    sections.append(Section("network", "Network", place))
     if report.layers:
         places = (_place(drawn[name]) for name in _LAYERS if name in drawn)
         sections.append(Section("layers", "Layers", join_parts(CHOOSER, *places)))
@@ -208,7 +200,7 @@ def run_page(report: RunReport) -> str:
             )
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
-    data = _data(report, charts) | {"graph": graph}
+    data = _data(report, charts) | {"graph": network_graph(report)}
     scripts = ["gantt.js", "memory.js", "graph.js", "layers.js"]
     return page(f"{report.model}: run report", sections, data, scripts)
 
@@ -286,7 +278,7 @@ def _columns(report: RunReport) -> Iterator[_Column]:
             cells = [None if cell is None else cell / MICROJOULE for cell in cells]
         yield heading, unit, [round_value(one) if isinstance(one, float) else one for one in cells]
         if name == "cycles":
-            whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
+            whole = report.end_to_end.cycles
             yield "share of the run", "share", [_share(row["cycles"], whole) for row in rows]
     for part, (heading, _) in parts.items():
         yield f"{heading}, share", "share", [_share(row[part], row["cycles"]) for row in rows]
@@ -342,9 +334,8 @@ def _placement(report: RunReport) -> Html:
             f"{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator."
         )
     ]
-    if report.end_to_end is not None and fallbacks:
-        said.append(_sums(report.end_to_end))
     if fallbacks:
+        said.append(_sums(report.end_to_end))
         rows = [
             (
                 entry.node,

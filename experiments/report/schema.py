@@ -89,7 +89,7 @@ class Measured(Part):
     ``lower_bound_cycles`` is the larger of two bounds: every multiply-accumulate on a full array,
     or inputs, outputs and constants at the width of the bus. ``roofline_cycles`` is the same for
     this array with the best mapping of every layer, and for this bus at the rate that it sustains.
-    It is None if unknown: for programs without their network, and in earlier reports.
+    It is None for programs without their network.
     ``dram_read_bytes`` and ``dram_write_bytes`` count bytes of system memory without command words.
     """
 
@@ -160,7 +160,7 @@ class Layer(Part):
     Attributes:
         stalls: cycles that the layer's commands waited, by unit and cause.
         breakdown: the layer's cycles by part (docs/machine.md, section 7), which add up to
-            ``cycles``; empty in older reports.
+            ``cycles``.
         group: index in ``compile.groups`` of the layer's group, for the first image of a batch;
             None if computed alone.
         estimate: cycles that the compiler expected; None with the published schedule, or for a
@@ -423,9 +423,9 @@ class RunReport(Part):
     units: Mapping[str, Mapping[str, Count]] = Field(default_factory=dict)
     interface: tuple[PortEntry, ...] = ()
     placement: tuple[PlacementEntry, ...]
-    edges: tuple[GraphEdge, ...] = ()
+    edges: tuple[GraphEdge, ...]
     host: Host
-    end_to_end: EndToEnd | None = None
+    end_to_end: EndToEnd
     branches: tuple[BranchEntry, ...] = ()
     check: Check
     hardware: HardwareCheck | None = None
@@ -484,9 +484,8 @@ class RunReport(Part):
         ends = [end or 0 for edge in self.edges for end in (edge.producer, edge.consumer)]
         if max(ends, default=-1) >= len(self.placement):
             raise ValueError("the edges' nodes are not all within the placement")
-        if self.end_to_end is not None:
-            expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
-            expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)
+        expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
+        expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)
         return self
 
 
@@ -563,14 +562,13 @@ def _check_sums(figures: Figures | RunReport) -> None:
     for unit, causes in figures.units.items():
         expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
     for layer in figures.layers:
-        if layer.breakdown:
-            if not described:
-                expect(f"the parts of layer {layer.name}", set(layer.breakdown), set(PARTS))
-            expect(
-                f"the sum of the breakdown of {layer.name}",
-                sum(layer.breakdown.values()),
-                layer.cycles,
-            )
+        if not described:
+            expect(f"the parts of layer {layer.name}", set(layer.breakdown), set(PARTS))
+        expect(
+            f"the sum of the breakdown of {layer.name}",
+            sum(layer.breakdown.values()),
+            layer.cycles,
+        )
     if described:
         return
     executing = figures.units["EX"]["busy"] + figures.units["EX"]["sram"]

@@ -62,8 +62,7 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield "weights", WEIGHTS[report.weights]
     yield from _warnings(report)
     yield from ((name, _cut(text)) for name, text in told if name in _SAMPLES)
-    if report.end_to_end is not None:
-        yield "end to end", end_to_end_line(report.end_to_end)
+    yield "end to end", end_to_end_line(report.end_to_end)
     if report.steps is not None:
         yield "steps", shorten(report.steps.message(), LONGEST_LIMIT, placeholder=" ...")
     for branch in report.branches:
@@ -93,13 +92,12 @@ def time_line(report: RunReport) -> str:
     They include the CPU and the transfers, which are estimates.
     """
     clock = report.clock_hz
-    found = report.end_to_end
-    cycles, mark = (report.totals.cycles, "") if found is None else (found.cycles, "~")
+    cycles = report.end_to_end.cycles
     if not cycles:
         return "no cycles"
     rate = f"{clock / cycles:,.0f}" if clock >= 100 * cycles else f"{clock / cycles:.3g}"
     return (
-        f"{mark}{cycles / clock * 1e3:,.4g} ms end to end, {mark}{rate} inferences a second at "
+        f"~{cycles / clock * 1e3:,.4g} ms end to end, ~{rate} inferences a second at "
         f"{clock / 1e6:g} MHz"
     )
 
@@ -108,7 +106,7 @@ def limit_line(report: RunReport) -> str:
     """Return a sentence that explains what limits a run, with its figures."""
     found = report.end_to_end
     text = f"the accelerator {whole(report).sentence}"
-    if found is not None and found.share(found.cpu_cycles) >= LARGE:
+    if found.share(found.cpu_cycles) >= LARGE:
         return f"the CPU takes {found.share(found.cpu_cycles):.0%} of the time; {text}"
     return text
 
@@ -118,8 +116,7 @@ def expensive_table(report: RunReport) -> ReportTable:
 
     Ties keep the order of the network.
     """
-    found = report.end_to_end
-    total = report.totals.cycles if found is None else found.cycles
+    total = report.end_to_end.cycles
     ranked = sorted(list_in_order(report), key=lambda one: -_cycles_of(one))
     table = plain_table(
         ("layer", "left"),

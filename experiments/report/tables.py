@@ -138,8 +138,7 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
     """
     yield line(f"{report.model} on {machine_line(report)}", style="bold")
     whole = report.end_to_end
-    if whole is not None:
-        yield line(f"end to end {end_to_end_line(whole)}", style="bold")
+    yield line(f"end to end {end_to_end_line(whole)}", style="bold")
     if not summary:
         yield layer_table(layer_rows(report))
         breakdown = breakdown_table(report)
@@ -149,7 +148,7 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
             yield kind_table(report)
         if report.units:
             yield unit_table(report)
-        if whole is not None and whole.fallbacks:
+        if whole.fallbacks:
             yield fallback_table(whole)
     yield facts_table(total_lines(report))
 
@@ -381,7 +380,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
             f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in "
             "the total)",
         )
-        if report.end_to_end is not None and report.end_to_end.interface_cycles:
+        if report.end_to_end.interface_cycles:
             yield "", integer_line(report.end_to_end)
     for port in report.interface:
         if port.integer or port.reason:
@@ -580,7 +579,7 @@ _SUMMED_UP = ("machine", "cycles", "MACs", "check", "batch", "hardware", "warnin
 def summary_lines(report: RunReport) -> Iterator[str]:
     """Yield the lines of a run's summary: network, machine, time, check and warnings."""
     yield f"{report.model} on {machine_line(report)}"
-    if report.end_to_end is not None and report.host.nodes:
+    if report.host.nodes:
         yield f"end to end {end_to_end_line(report.end_to_end)}"
     for name, value in total_lines(report):
         if name in _SUMMED_UP:

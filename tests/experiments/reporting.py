@@ -88,7 +88,12 @@ def with_layers(names: list[str]) -> RunReport:
             table[key] = (
                 table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
             )
-    content["occupancy"] = content["timeline"] = content["end_to_end"] = None
+    whole = content["end_to_end"]
+    whole["cycles"] += (times - 1) * whole["dla_cycles"]
+    whole["dla_cycles"] *= times
+    for segment in whole["segments"]:
+        segment["cycles"] *= times if segment["on"] == "dla" else 1
+    content["occupancy"] = content["timeline"] = None
     return RunReport.model_validate(content)
 
 

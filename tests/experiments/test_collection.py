@@ -73,20 +73,16 @@ def test_a_run_has_its_time_and_its_check() -> None:
     save("without-first.json", 2, check=wrong | {"first": None})
     unchecked = wrong | {"mismatches": 0, "first": None, "tensors": 0, "elements": 0}
     save("unchecked.json", 1, check=unchecked | {"regions": 1})
-    save("older.json", 0, end_to_end=None)
     found = {one.file: one for one in collect().runs}
     assert [(one.file, one.check) for one in found.values()] == [
         ("right.json", "right"),
         ("wrong.json", "wrong"),
         ("without-first.json", "wrong"),
         ("unchecked.json", "not checked"),
-        ("older.json", "right"),
     ]
-    assert report.end_to_end is not None
     clock = report.timing["clock_hz"]
     one = found["right.json"]
     assert one.milliseconds == 1e3 * report.end_to_end.cycles / clock
-    assert found["older.json"].milliseconds == 1e3 * report.totals.cycles / clock
     assert one.network == report.model
     assert one.machine.startswith("4x16 PEs (ic x oc), 512 KiB SRAM, ")
 

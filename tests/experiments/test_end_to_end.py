@@ -164,6 +164,3 @@ def test_it_is_the_account_of_the_rest_of_the_report() -> None:
     whole["dla_cycles"] += 1
     with pytest.raises(ValidationError, match="dla_cycles"):
         RunReport.model_validate(content)
-    content["end_to_end"] = None
-    # as of versions that did not know it
-    assert RunReport.model_validate(content).end_to_end is None

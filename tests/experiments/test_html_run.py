@@ -192,29 +192,17 @@ def test_names_cannot_leave_their_place() -> None:
     assert text.count("<script") == text.count("</script") == run_page(tiny_run()).count("<script")
     found = data_of(text)
     assert [layer["name"] for layer in found["layers"]] == HOSTILE
-    labels = found["figures"][0]["layout"]["yaxis"]["ticktext"]
+    (cycles,) = (figure for figure in found["figures"] if figure["id"] == "layer-cycles")
+    labels = cycles["layout"]["yaxis"]["ticktext"]
     assert labels[1] == "&lt;b&gt;bold&lt;/b&gt;"
     assert len(labels[4]) < 40
     assert "</" not in embed_json(HOSTILE)
-
-
-def test_reports_of_older_versions_have_a_page_too() -> None:
-    report = tiny_run()
-    layers = tuple(layer.model_copy(update={"breakdown": {}}) for layer in report.layers)
-    unknown = {"occupancy": None, "memory": None, "edges": (), "advice": ()}
-    older = report.model_copy(update={"layers": layers, **unknown})
-    assert [chart.identity for chart in run_charts(older)] == [
-        name for name in CHARTS if name not in ("sram-occupancy", "memory-map")
-    ]
-    assert sum(layer_cycles(older).series[0].values) == report.totals.cycles
-    assert not {"sram-occupancy", "memory-map", "network"} & set(Page(run_page(older)).ids)
 
 
 def test_a_run_without_layers_has_a_page() -> None:
     report = tiny_run()
     empty = report.model_copy(update={"layers": ()})
     assert run_charts(empty) == (whole_run(report),)
-    assert run_charts(empty.model_copy(update={"end_to_end": None})) == ()
     assert report.command in Page(run_page(empty)).text
 
 

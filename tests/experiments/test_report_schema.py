@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from dla_sim.engine.accounts import CAUSES
+from dla_sim.engine.breakdown import PARTS
 from experiments.report.schema import UNITS, RunReport, report_json
 from experiments.report.shown import Document
 from experiments.report.store import default_path, load_report
@@ -32,6 +33,29 @@ LAYER = {
     "kind": "CONV",
     "cycles": 100,
     "stalls": {"EX": {"token_LD": 40}},
+    "breakdown": dict.fromkeys(PARTS, 0) | {"compute": 60, "weights": 40},
+}
+WHOLE = {
+    "cycles": 1334,
+    "dla_cycles": 100,
+    "cpu_cycles": 1234,
+    "transfer_cycles": 0,
+    "dla_macs": 640,
+    "cpu_macs": 0,
+    "segments": [
+        {"on": "dla", "region": 0, "nodes": 1, "cycles": 100},
+        {"on": "cpu", "region": None, "nodes": 1, "cycles": 1234},
+    ],
+    "fallbacks": [
+        {
+            "op_type": "Softmax",
+            "rule": "",
+            "reason": "no pattern",
+            "nodes": 1,
+            "macs": 0,
+            "estimated_cycles": 1234,
+        }
+    ],
 }
 
 
@@ -78,6 +102,10 @@ def sample() -> dict[str, Any]:
             "estimate": True,
             "layers": [{"node": "soft", "op_type": "Softmax", "macs": 0, "estimated_cycles": 1234}],
         },
+        "edges": [
+            {"producer": 0, "consumer": 1, "tensor": "made", "dtype": "int8", "shape": [1, 16]}
+        ],
+        "end_to_end": copy.deepcopy(WHOLE),
         "check": {
             "oracle": "ONNX Runtime",
             "tensors": 1,
