@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -16,8 +17,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt, Workspace
-from dla_sim.kernels.convolution import sums_by_pixels
+from dla_sim.kernels.attempt import Attempt, Workspace, bind_once
+from dla_sim.kernels.convolution import bind_sums_by_pixels
 from dla_sim.kernels.products import (
     CHUNK,
     Initial,
@@ -171,16 +172,15 @@ def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | No
         type(way),
     )
     weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
-    partial = (
+    initial = (
         describe_packed_tensor(others[0], command, arch)
         if others and isinstance(others[0], Atoms)
         else None
     )
     bands = _bands(shape, _BLOCK_ELEMENTS // (prod(size[:3]) + size[3]), size[3])
-    run = _PixelProduct(
-        _Ending(results, bands, command, tables), shape, pixels, fill, way, weights
-    ).run
-    return _prepare_product(command, arch, shape, prod(size[:2]) * shape.ic // groups, run, partial)
+    run = _PixelProduct(_Ending(results, bands, command, tables), shape, pixels, fill, way, weights)
+    count = prod(size[:2]) * shape.ic // groups
+    return _prepare_product(command, arch, shape, count, bind_once(run.bind), initial)
 
 
 def has_few_groups(groups: int, sizes: tuple[int, ...]) -> bool:
@@ -194,15 +194,15 @@ def _prepare_product(
     shape: WindowRegisters,
     weights: int,
     run: Callable[[ResultConverter, Workspace], None],
-    partial: PackedTensor | None = None,
+    sums: PackedTensor | None = None,
 ) -> Attempt | None:
     """Prepare the kernel of a command that sums ``weights`` products per result.
 
-    It may start from packed sums.
+    It may start from packed ``sums``.
     """
     operands = command.instruction.operands(command, arch)
     written, *reads = [(one.address, one.end) for one in (*operands.writes, *operands.reads)]
-    initial = None if partial is None else Initial(reads.pop(3), partial.elements)
+    initial = None if sums is None else Initial(reads.pop(3), sums.elements)
     return prepare_sums(
         command,
         arch,
@@ -279,39 +279,41 @@ class _Ending:
             None if self._table is None else sram[self._table : self._table + TABLE_BYTES].tobytes()
         )
 
-    def store(
-        self,
-        sums: NDArray[Any],
-        results: ResultConverter,
-        scratch: Workspace,
-        band: _Band,
-        table: bytes | None,
-    ) -> None:
-        """Convert ``sums`` (positions, channels) and write the results to the scratchpad.
+    def bind(
+        self, results: ResultConverter, scratch: Workspace, band: _Band, shape: tuple[int, int]
+    ) -> Callable[[NDArray[Any], bytes | None], None]:
+        """Return a function that converts sums and writes the results to the scratchpad.
 
-        Zeros follow the last channel.
+        The sums have the ``shape`` (positions, channels). Zeros follow the last channel.
         """
         result = self.result
-        positions, channels = sums.shape
-        found = scratch.array("result", sums.shape, results.finish.dtype)
+        positions, channels = shape
+        found = scratch.array("result", shape, results.finish.dtype)
         if results.finish.requantise and not results.finish.is_float:
             outputs = slice(result.channels)
             if results.finish.partial is not None and result.channels < channels:
                 bias = results.bias.reshape(-1, channels)[:, outputs].reshape(-1)
                 results = replace(results, bias=bias)
-            results.write(sums[:, outputs], found[:, outputs], 0, 1, band.first)
+            size = shape
+            convert = results.bind(found[:, outputs], 0, 1, band.first)
         else:
+            outputs = slice(None)
             size = positions // band.wide, band.wide * channels
             repeated = self._repeat_results(results, band.wide, channels)
-            repeated.write(sums.reshape(size), found.reshape(size), 0, 1, band.first // band.wide)
-        if table is not None:
-            found[...] = np.frombuffer(found.tobytes().translate(table), np.int8).reshape(
-                found.shape
-            )
-        if result.channels < channels:
-            found[:, result.channels :] = 0
+            convert = repeated.bind(found.reshape(size), 0, 1, band.first // band.wide)
+        padding = found[:, result.channels :]
         target = result.atoms(results.machine.sram, band.first, positions)
-        target[...] = found.view(target.dtype)
+        packed = found.view(target.dtype)
+
+        def store(sums: NDArray[Any], table: bytes | None) -> None:
+            convert(sums.reshape(size)[:, outputs])
+            if table is not None:
+                found[...] = np.frombuffer(found.tobytes().translate(table), np.int8).reshape(shape)
+            if padding.size:
+                padding.fill(0)
+            np.copyto(target, packed)
+
+        return store
 
     def _repeat_results(
         self, results: ResultConverter, times: int, channels: int
@@ -352,31 +354,43 @@ class _PixelProduct:
     way: Products
     weights: Reader
 
-    def run(self, results: ResultConverter, scratch: Workspace) -> None:
-        """Compute and store the results of a convolution, band by band."""
+    def bind(self, results: ResultConverter, scratch: Workspace) -> Callable[[], None]:
+        """Return a function that computes and stores the results, band by band."""
         sram = results.machine.sram
-        weights = self.weights(sram)
-        table = self.ending.table(sram)
-        image = self._image(sram, scratch)
+        channels = self.ending.result.surfaces * self.ending.result.atom
+        channels //= np.dtype(results.finish.dtype).itemsize
+        read, image = bind_image(self.shape, self.source, self.fill, sram, scratch)
+        left = self.way.prepare_left(image, scratch)
+        bands = []
         for band in self.ending.bands:
-            sums = self._sums(self._columns(image, band, scratch), weights, scratch)
-            self.ending.store(sums, results, scratch, band, table)
+            gather, columns = self._bind_columns(left, band, scratch)
+            size = len(columns), channels
+            bands.append((gather, columns, self.ending.bind(results, scratch, band, size)))
 
-    def _image(self, sram: Bytes, scratch: Workspace) -> NDArray[Any]:
-        """Return the input pixels (rows, columns, channels) as the left operand of a product.
+        def run() -> None:
+            weights = self.weights(sram)
+            table = self.ending.table(sram)
+            read()
+            self.way.prepare_left(image, scratch)
+            for gather, columns, store in bands:
+                gather()
+                store(self._sums(columns, weights, scratch), table)
 
-        They include padding.
+        return run
+
+    def _bind_columns(
+        self, image: NDArray[Any], band: _Band, scratch: Workspace
+    ) -> tuple[Callable[[], None], NDArray[Any]]:
+        """Return the inputs of a band's kernel taps, and a function that copies them.
+
+        Their shape is (results, KH * KW * channels). The input pixels ``image`` have the shape
+        (rows, columns, channels).
         """
-        image = read_packed_image(self.shape, self.source, self.fill, sram, scratch)
-        return self.way.prepare_left(image, scratch)
-
-    def _columns(self, image: NDArray[Any], band: _Band, scratch: Workspace) -> NDArray[Any]:
-        """Return the inputs of all kernel taps for a band: (results, KH * KW * channels)."""
         shape = self.shape
         _, columns, channels = image.shape
         first = image[band.top * shape.sy :]
         if shape.kh == shape.kw == shape.sx == shape.sy == 1 and columns == shape.ow:
-            return first[: band.rows].reshape(-1, channels)
+            return _do_nothing, first[: band.rows].reshape(-1, channels)
         side = shape.kw if shape.dx == 1 else 1
         pixel = channels * image.itemsize
         item = f"V{side * pixel}"
@@ -386,8 +400,8 @@ class _PixelProduct:
         found = scratch.array(
             "columns", (band.rows * shape.ow, shape.kh * shape.kw * channels), image.dtype
         )
-        found.view(item).reshape(size)[...] = np.ndarray(size, item, first, 0, strides)
-        return found
+        taps = np.ndarray(size, item, first, 0, strides)
+        return partial(np.copyto, found.view(item).reshape(size), taps), found
 
     def _sums(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
         longest = self.way.longest
@@ -400,16 +414,21 @@ class _PixelProduct:
         return add_chunks(parts, (len(left), right.shape[1]), scratch)
 
 
-def read_packed_image(
-    shape: WindowRegisters, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace
-) -> NDArray[np.int8]:
-    """Return the input pixels (rows, columns, channels) that the sliding windows read.
+def _do_nothing() -> None:
+    """Do nothing: the data is where it is needed."""
 
-    Pixels in the padding have the value ``fill``.
+
+def bind_image(
+    shape: WindowRegisters, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace
+) -> tuple[Callable[[], None], NDArray[np.int8]]:
+    """Return the input pixels that the sliding windows read, and a function that copies them.
+
+    Their shape is (rows, columns, channels). Pixels in the padding have the value ``fill``.
     """
     channels = source.surfaces * source.atom
     if not shape.padded and source.surfaces == 1:
-        return np.ndarray((shape.ih, shape.iw, channels), np.int8, sram, source.address)
+        size = shape.ih, shape.iw, channels
+        return _do_nothing, np.ndarray(size, np.int8, sram, source.address)
     stored = source.atoms(sram, 0, source.positions)
     rows = max(shape.rows, shape.top + shape.ih)
     columns = max(shape.columns, shape.left + shape.iw)
@@ -417,13 +436,17 @@ def read_packed_image(
         rows = shape.ih
         columns = shape.iw
     image: NDArray[np.int8] = scratch.array("image", (rows, columns, channels), np.int8)
-    if shape.padded:
-        image.fill(fill)
     inner = image.view(stored.dtype)[
         shape.top : shape.top + shape.ih, shape.left : shape.left + shape.iw
     ]
-    inner[...] = stored.reshape(shape.ih, shape.iw, source.surfaces)
-    return image
+    pixels = stored.reshape(shape.ih, shape.iw, source.surfaces)
+
+    def read() -> None:
+        if shape.padded:
+            image.fill(fill)
+        np.copyto(inner, pixels)
+
+    return read, image
 
 
 def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
@@ -452,8 +475,8 @@ def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None
     use = depthwise, size, shape.oc, blocks.nbytes
     weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
     bands = _bands(shape, _PIXEL_ELEMENTS // (channels * shape.sy * shape.sx), channels)
-    run = _PixelWindows(_Ending(results, bands, command, tables), shape, pixels, fill, weights).run
-    return _prepare_product(command, arch, shape, shape.kh * shape.kw, run)
+    run = _PixelWindows(_Ending(results, bands, command, tables), shape, pixels, fill, weights)
+    return _prepare_product(command, arch, shape, shape.kh * shape.kw, bind_once(run.bind))
 
 
 @dataclass(frozen=True, eq=False)
@@ -466,29 +489,45 @@ class _PixelWindows:
     fill: int
     weights: Reader
 
-    def run(self, results: ResultConverter, scratch: Workspace) -> None:
-        """Compute and store the results of a depthwise convolution, band by band."""
+    def bind(self, results: ResultConverter, scratch: Workspace) -> Callable[[], None]:
+        """Return a function that computes and stores the results, band by band."""
         sram = results.machine.sram
         shape = self.shape
-        weights = self.weights(sram)
-        table = self.ending.table(sram)
-        image = read_packed_image(shape, self.source, self.fill, sram, scratch)
+        read, image = bind_image(shape, self.source, self.fill, sram, scratch)
+        channels = image.shape[2]
+        weights_size = shape.kw, shape.kh, shape.ow * channels
+        bands = []
         for band in self.ending.bands:
             part = shape if band.rows == shape.oh else replace(shape, oh=band.rows)
             rows = image[band.top * shape.sy :][: part.rows]
-            sums = sums_by_pixels(part, _phases(rows, shape.sx, scratch), weights, scratch)
-            self.ending.store(sums, results, scratch, band, table)
+            copies, pixels = _bind_phases(rows, shape.sx, scratch)
+            add = bind_sums_by_pixels(part, pixels, weights_size, scratch)
+            size = part.pixels, channels
+            bands.append((copies, add, self.ending.bind(results, scratch, band, size)))
+
+        def run() -> None:
+            weights = self.weights(sram)
+            table = self.ending.table(sram)
+            read()
+            for copies, add, store in bands:
+                for target, taken in copies:
+                    np.copyto(target, taken)
+                store(add(weights), table)
+
+        return run
 
 
-def _phases(rows: NDArray[np.int8], stride: int, scratch: Workspace) -> NDArray[np.float32]:
+def _bind_phases(
+    rows: NDArray[np.int8], stride: int, scratch: Workspace
+) -> tuple[list[tuple[NDArray[np.float32], NDArray[np.int8]]], NDArray[np.float32]]:
     """Return pixels as float32, with columns grouped by their phase of the stride.
 
-    ``rows`` has the shape (rows, columns, channels), the result (rows, phases, columns, channels).
+    ``rows`` has the shape (rows, columns, channels), the pixels (rows, phases, columns, channels).
+    The list has the target and the source of each copy.
     """
     height, columns, channels = rows.shape
     size = (height, stride, -(-columns // stride), channels)
     found: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
-    for phase in range(stride):
-        taken = rows[:, phase::stride]
-        np.copyto(found[:, phase, : taken.shape[1]], taken)
-    return found
+    taken = [rows[:, phase::stride] for phase in range(stride)]
+    copies = [(found[:, phase, : one.shape[1]], one) for phase, one in enumerate(taken)]
+    return copies, found

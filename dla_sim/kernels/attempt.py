@@ -6,7 +6,7 @@ read all operands only if their ranges are disjoint.
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,6 +17,8 @@ from isa.instruction import Command, Machine
 
 _GRANULE = 1 << 16
 _LINE = 64
+_Given = TypeVar("_Given")
+_Found = TypeVar("_Found")
 
 
 class Workspace:
@@ -25,10 +27,11 @@ class Workspace:
     Not thread-safe: each device needs its own.
 
     An array from :meth:`array` is not initialised, and is valid until the next call with the same
-    name.
+    name. ``replacements`` counts the buffers that larger ones replaced.
     """
 
     def __init__(self) -> None:
+        self.replacements = 0
         self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._arrays: dict[tuple[str, tuple[int, ...], DTypeLike], NDArray[Any]] = {}
 
@@ -41,6 +44,7 @@ class Workspace:
         size = prod(shape) * kind.itemsize
         buffer = self._buffers.get(name)
         if buffer is None or buffer.size < size:
+            self.replacements += buffer is not None
             raw = np.empty(-(-size // _GRANULE) * _GRANULE + _LINE, dtype=np.uint8)
             start = -raw.ctypes.data % _LINE
             buffer = self._buffers[name] = raw[start : raw.size - _LINE + start]
@@ -73,6 +77,31 @@ def prepare_whole(kernel: AtOnce) -> Prepare:
         return lambda machine, scratch: kernel(command, machine, scratch)
 
     return prepare
+
+
+def bind_once(
+    bind: Callable[[_Given, Workspace], Callable[[], _Found]],
+) -> Callable[[_Given, Workspace], _Found]:
+    """Return a function that calls the result of ``bind`` and keeps it while its operands last.
+
+    ``bind`` makes the views of memories and buffers that a command needs.
+    """
+    last: tuple[_Given, Workspace, int, Callable[[], _Found]] | None = None
+
+    def run(given: _Given, scratch: Workspace) -> _Found:
+        nonlocal last
+        if (
+            last is None
+            or last[0] is not given
+            or last[1] is not scratch
+            or last[2] != scratch.replacements
+        ):
+            last = None  # frees what it keeps
+            bound = bind(given, scratch)
+            last = given, scratch, scratch.replacements, bound
+        return last[3]()
+
+    return run
 
 
 def disjoint(output: Range, reads: Sequence[Range]) -> bool:

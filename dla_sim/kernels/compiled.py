@@ -34,6 +34,8 @@ def load_compiled() -> Compiled:
     Raises InputError if numba is not installed or does not work.
     """
     try:
+        import numba  # noqa: F401
+
         from dla_sim.kernels import stepping
     except ImportError as error:
         told = f"compiled kernels need numba; install it with: {remedy('fast')}"

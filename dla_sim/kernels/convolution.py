@@ -17,6 +17,7 @@ by shape. Sums of at most 1024 products are exact in float32 in any order
   contiguous run of OW * C elements; so are its weights, repeated OW times.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
@@ -322,7 +323,8 @@ def compute_by_pixels(
         count = min(inputs, shape.ic - first)
         channels = slice(first * multiplier, (first + count) * multiplier)
         pixels = _pixels(shape, fill, first, count, results.machine, scratch)
-        sums = sums_by_pixels(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
+        factors = _factors(shape, weights[channels], scratch)
+        sums = bind_sums_by_pixels(shape, pixels, factors.shape, scratch)(factors)
         _store_pixels(shape, sums, channels.start, results, scratch)
 
 
@@ -383,30 +385,38 @@ def _factors(
     return full.reshape(shape.kw, shape.kh, shape.ow * channels)
 
 
-def sums_by_pixels(
+def bind_sums_by_pixels(
     shape: WindowRegisters,
     pixels: NDArray[np.float32],
-    factors: NDArray[np.float32],
+    size: tuple[int, ...],
     scratch: Workspace,
-) -> NDArray[np.float32]:
-    """Return the float32 sums (OH * OW, channels) of products over all taps."""
-    run = factors.shape[2]
+) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """Return a function from the weights to float32 sums (OH * OW, channels) over all taps.
+
+    The weights have the shape ``size``: (KW, KH, OW * channels).
+    """
+    run = size[2]
     total: NDArray[np.float32] = scratch.array("sums", (shape.oh, run), np.float32)
     row, phase, column, _ = pixels.strides
     period = shape.sx // gcd(shape.sx, shape.dx)
+    taps = []
     for first in range(min(period, shape.kw)):
         taken = range(first, shape.kw, period)
         start = first * shape.dx
         step = period * shape.dx // shape.sx
-        size = (len(taken), shape.kh, shape.oh, run)
         skip = phase * (start % shape.sx) + column * (start // shape.sx)
-        taps = np.ndarray(
-            size, np.float32, pixels, skip, (step * column, shape.dy * row, shape.sy * row, 4)
+        strides = step * column, shape.dy * row, shape.sy * row, 4
+        taps.append(
+            np.ndarray((len(taken), shape.kh, shape.oh, run), np.float32, pixels, skip, strides)
         )
-        if first == 0:
-            np.einsum("xyq,xyrq->rq", factors[::period], taps, out=total)
-        else:
+    sums = total.reshape(shape.oh * shape.ow, -1)
+
+    def add(factors: NDArray[np.float32]) -> NDArray[np.float32]:
+        np.einsum("xyq,xyrq->rq", factors[::period], taps[0], out=total)
+        for first, others in enumerate(taps[1:], 1):
             part = scratch.array("part", total.shape, np.float32)
-            np.einsum("xyq,xyrq->rq", factors[first::period], taps, out=part)
+            np.einsum("xyq,xyrq->rq", factors[first::period], others, out=part)
             np.add(total, part, out=total)
-    return total.reshape(shape.oh * shape.ow, -1)
+        return sums
+
+    return add

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import AtOnce, Attempt, Workspace
+from dla_sim.kernels.attempt import AtOnce, Attempt, Workspace, bind_once
 from isa.access import Access, row_starts
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -129,7 +130,7 @@ def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
 def transfer(command: Command, arch: Arch) -> Attempt | None:
     """Prepare a kernel for a DMA transfer; None if the kernel cannot execute the command."""
     found = describe_transfer(command)
-    return None if found is None else found.run
+    return None if found is None else bind_once(found.bind)
 
 
 def describe_transfer(command: Command) -> ByteTransfer | None:
@@ -169,21 +170,27 @@ class ByteTransfer:
     dram_end: int
     reading: bool
 
-    def run(self, machine: Machine, scratch: Workspace) -> bool:
-        """Execute a prepared DMA transfer; return False if it exceeds a memory."""
+    def bind(self, machine: Machine, scratch: Workspace) -> Callable[[], bool]:
+        """Return a function that executes the transfer, and returns False if it cannot."""
         if self.sram_end > machine.sram.size or self.dram_end > machine.dram.size:
-            return False
-        self.move(machine)
-        return True
+            return lambda: False
+        target, source = self._views(machine)
+
+        def attempt() -> bool:
+            np.copyto(target, source)
+            return True
+
+        return attempt
 
     def move(self, machine: Machine) -> None:
         """Copy the bytes of a transfer inside both memories."""
+        np.copyto(*self._views(machine))
+
+    def _views(self, machine: Machine) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return the views of the bytes that the transfer writes and reads."""
         sram = np.ndarray(self.size, np.uint8, machine.sram, self.sram, self.sram_strides)
         dram = np.ndarray(self.size, np.uint8, machine.dram, self.dram, self.dram_strides)
-        if self.reading:
-            np.copyto(sram, dram)
-        else:
-            np.copyto(dram, sram)
+        return (sram, dram) if self.reading else (dram, sram)
 
 
 def permutation(command: Command, arch: Arch) -> Attempt | None:

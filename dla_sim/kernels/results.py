@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -28,11 +29,13 @@ Below it, no accumulator times a scale exceeds float32, and no scale is NaN.
 """
 _FEW = 256
 _MANY = 8192
+_LARGE = 1 << 15
 _BUFFER = 512
-"""Buffer size in elements for rows of ``_FEW`` to ``_MANY`` elements.
+"""Buffer size in elements for ``_LARGE`` results in rows of ``_FEW`` to ``_MANY`` elements.
 
 With a broadcast operand NumPy copies rows of up to ``_MANY`` elements through a buffer unless the
-buffer is small. For rows shorter than ``_FEW`` the copy is faster.
+buffer is small. For rows shorter than ``_FEW`` the copy is faster. For fewer results a change of
+the size takes longer than it saves.
 """
 
 
@@ -159,43 +162,48 @@ class ResultConverter:
         self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0
     ) -> None:
         """Convert exact sums to results in the array ``output`` of the same shape."""
-        if _FEW <= sums.shape[1] <= _MANY and sums.shape[0] > 1:
+        self.bind(output, first, axis, start)(sums)
+
+    def bind(
+        self, output: NDArray[Any], first: int, axis: int, start: int = 0
+    ) -> Callable[[NDArray[Any]], None]:
+        """Return a function that converts exact sums to results in the array ``output``."""
+        channels = slice(first, first + output.shape[axis])
+        initial = self._initial(channels, axis, slice(start, start + output.shape[1 - axis]))
+        added = (
+            None
+            if self.bias_float is None
+            else _orient_column(self.bias_float[channels, None], axis)
+        )
+        scale = _orient_column(_scales(self.records)[channels], axis)
+        finish = self.finish
+
+        def convert(sums: NDArray[Any]) -> None:
+            if sums.dtype == np.float32 and added is not None:
+                np.add(sums, added, out=sums)
+            else:
+                sums = sums.astype(np.int32, copy=False)
+                np.add(sums, initial, out=sums)
+            if not finish.requantise:
+                np.copyto(output, sums, casting="unsafe")
+            elif finish.is_float:
+                if sums.dtype != np.float32:
+                    wide = self.scratch.array("wide", sums.shape, np.float32)
+                    np.copyto(wide, sums, casting="unsafe")
+                    sums = wide
+                numerics.requantise_float32(
+                    sums, scale, finish.zero_point, finish.low, finish.high, out=output
+                )
+            else:
+                self._store_fixed(sums.astype(np.int32, copy=False), output, channels, axis)
+
+        def convert_many(sums: NDArray[Any]) -> None:
             with np.errstate():
                 np.setbufsize(_BUFFER)
-                self._write(sums, output, first, axis, start)
-        else:
-            self._write(sums, output, first, axis, start)
+                convert(sums)
 
-    def _write(
-        self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int
-    ) -> None:
-        channels = slice(first, first + sums.shape[axis])
-        if sums.dtype == np.float32 and self.bias_float is not None:
-            np.add(sums, _orient_column(self.bias_float[channels, None], axis), out=sums)
-        else:
-            sums = sums.astype(np.int32, copy=False)
-            np.add(
-                sums,
-                self._initial(channels, axis, slice(start, start + sums.shape[1 - axis])),
-                out=sums,
-            )
-        finish = self.finish
-        if not finish.requantise:
-            np.copyto(output, sums, casting="unsafe")
-        elif finish.is_float:
-            wide = (
-                sums
-                if sums.dtype == np.float32
-                else self.scratch.array("wide", sums.shape, np.float32)
-            )
-            if wide is not sums:
-                np.copyto(wide, sums, casting="unsafe")
-            scale = _orient_column(_scales(self.records)[channels], axis)
-            numerics.requantise_float32(
-                wide, scale, finish.zero_point, finish.low, finish.high, out=output
-            )
-        else:
-            self._store_fixed(sums.astype(np.int32, copy=False), output, channels, axis)
+        many = output.size >= _LARGE and _FEW <= output.shape[1] <= _MANY
+        return convert_many if many else convert
 
     def _initial(self, channels: slice, axis: int, others: slice) -> NDArray[np.int32]:
         if self.finish.partial is None:

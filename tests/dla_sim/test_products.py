@@ -6,6 +6,7 @@ Kernels that need numba say so where it is missing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from dla_sim.device import Device
 from dla_sim.kernels import products
-from dla_sim.kernels.attempt import Workspace
+from dla_sim.kernels.attempt import Workspace, bind_once
 from dla_sim.kernels.compiled import load_compiled
 from isa.errors import InputError
 from tests.dla_sim.kernel_bench import integer_ways
@@ -100,3 +101,24 @@ def test_without_numba_compiled_kernels_are_bad_input(monkeypatch: pytest.Monkey
         match=r"compiled kernels need numba; install it with: .+ -m pip install 'numba>=",
     ):
         Device(compiled=True)
+
+
+def test_views_are_made_again_for_other_memories_and_larger_buffers() -> None:
+    made = []
+
+    def bind(size: object, scratch: Workspace) -> Callable[[], int]:
+        made.append(size)
+        array = scratch.array("values", (8,), np.int8)
+        return lambda: array.nbytes
+
+    run = bind_once(bind)
+    one, other, scratch = object(), object(), Workspace()
+    for given in (one, one, other):
+        assert run(given, scratch) == 8
+    scratch.array("others", (8,), np.int8)
+    assert run(other, scratch) == 8
+    assert made == [one, other]
+    scratch.array("values", (1 << 20,), np.int8)
+    assert run(other, scratch) == run(other, scratch) == 8
+    assert run(other, Workspace()) == 8
+    assert made == [one, other, other, other]
