@@ -1,0 +1,26 @@
+"""Rotation of drawn cases between the quick set and the slow set.
+
+The quick set runs some cases of a test, the slow set all others. Each change of CHANGELOG.md
+rotates the cases, so that quick runs of many versions together run all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+CHANGELOG = Path(__file__).resolve().parents[1] / "CHANGELOG.md"
+TURN = crc32(CHANGELOG.read_bytes())
+"""Number that chooses the quick cases; the same for one version of the project."""
+
+
+def rotate(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:
+    """Return test parameters of which one in ``share`` is quick and the others are slow."""
+    return [
+        pytest.param(case, marks=[pytest.mark.slow] * ((index - turn) % share != 0))
+        for index, case in enumerate(cases)
+    ]
