@@ -407,7 +407,7 @@ def simulate(workload: Workload) -> CommandTimes:
         for port in (LD_PORT, None, ST_PORT)
     ]
     tokens.readers = [units[reader].try_start for _, reader in TOKEN_QUEUES]
-    latency = workload.timing.constants.latency
+    latency = workload.fetch_latency
     fetch = CommandFetch(clock, bus, workload.chunk_slots, latency, len(workload))
     processor = CommandProcessor(clock, workload, fetch, units, arrival)
     for _ in range(workload.timing.fetch_buffers):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, BusPort, RefreshedBus, SharedBus
-from dla_sim.engine.dram import open_dram
+from dla_sim.engine.dram import Dram, open_dram
 from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Workload
 from isa.errors import InputError
 
@@ -221,7 +221,7 @@ def _fetch(workload: Workload, times: Times, bus: BusPort) -> InOrder:
     """Run the command fetch, one chunk after another."""
     known = times.known
     before = 0
-    latency = workload.timing.constants.latency
+    latency = workload.fetch_latency
     for chunk, slots in enumerate(workload.chunk_slots):
         requested = times.requested + chunk
         ready = times.ready + chunk
@@ -243,8 +243,6 @@ def _compute(workload: Workload, times: Times, bus: BusPort) -> InOrder:
     starts = times.starts
     free = 0
     loads = workload.bank_loads
-    fill = workload.timing.ex_fill
-    drain = workload.timing.ex_drain
     for number, arrival, first, second, lead, _, tail in _rows(workload, times, EX):
         begin = known[arrival]
         if begin == NEVER:
@@ -262,7 +260,7 @@ def _compute(workload: Workload, times: Times, bus: BusPort) -> InOrder:
                     begin = token
         starts[number] = begin
         if number in loads:
-            bus.compute(begin + fill, loads[number], number, drain)
+            bus.compute(begin + lead, loads[number], number, tail)
             yield number
             free = known[number]
         else:
@@ -311,10 +309,9 @@ def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ..
     A row is (number, indices of arrival and two tokens, lead, slots, tail).
     """
     demands = workload.demands
-    columns = workload.columns
     members = demands.by_unit[unit]
     first, second = _places(demands.pushers[:, members], times)
-    costs = (columns[name][members] for name in ("lead", "slots", "tail"))
+    costs = (column[members] for column in workload.phases.values())
     columns_of_rows = (members, members + times.commands, first, second, *costs)
     return zip(*(column.tolist() for column in columns_of_rows), strict=True)
 
@@ -330,15 +327,20 @@ def compute_times(workload: Workload) -> CommandTimes:
     The machine is idle at cycle 0. The result equals :func:`dla_sim.engine.simulation.simulate`.
     Raises DeadlockError if the program stops before its ``OP_END``.
     """
+    dram = open_dram(workload, 2 * len(workload) + 2)
+    found = collect_times(workload, run_units(workload, dram))
+    return found if dram is None else replace(found, missed=dram.list_missed(len(workload)))
+
+
+def run_units(workload: Workload, dram: Dram | None) -> Times:
+    """Run all units of a machine; a time that stays ``NEVER`` is of a program that stops early."""
     times = Times(workload)
-    dram = open_dram(workload, times.ready)
     bus = SharedBus(times.known) if dram is None else RefreshedBus(times.known, dram)
     sequences = Sequences(workload, times, bus)
     sequences.settle()
     while bus.proceed():
         sequences.settle()
-    found = collect_times(workload, times)
-    return found if dram is None else replace(found, missed=dram.list_missed(len(workload)))
+    return times
 
 
 class Sequences:

@@ -110,20 +110,14 @@ def row_slots(starts: Int64, nbytes: Int64, memory: MemoryTiming) -> Int64:
 
 
 def _group_accesses(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
-    owners = []
-    starts = []
-    counts = []
-    sizes = []
+    rows = []
     for owner, access in enumerate(accesses):
         if access.total:
             dims = tuple((count, stride % burst) for count, stride in access.dims)
             for start, count in _places(access.address % burst, dims, burst):
-                owners.append(owner)
-                starts.append(start)
-                counts.append(count)
-                sizes.append(access.nbytes)
-    columns = np.array([owners, starts, counts, sizes], dtype=np.int64)
-    return _split_into_beats(columns[0], columns[1], columns[2], columns[3], bus, burst)
+                rows.append((owner, start, count, access.nbytes))
+    owners, starts, counts, sizes = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    return _split_into_beats(owners, starts, counts, sizes, bus, burst)
 
 
 def _split_into_beats(
@@ -574,19 +568,25 @@ class Workload:
         }
 
     @cached_property
+    def phases(self) -> dict[str, Int64]:
+        """Columns lead, slots and tail around what others can delay, as in :class:`CommandCost`."""
+        found = {name: self.columns[name].copy() for name in ("lead", "slots", "tail")}
+        loaded = list(self.bank_loads)
+        found["lead"][loaded] = self.timing.ex_fill
+        found["tail"][loaded] = self.timing.ex_drain
+        return found
+
+    @cached_property
+    def fetch_latency(self) -> int:
+        """Latency of the memory of command words in cycles."""
+        return self.timing.constants.latency
+
+    @cached_property
     def costs(self) -> tuple[CommandCost, ...]:
         """Cycles and tokens of each command as a :class:`CommandCost`, for the event engine."""
         demands = self.demands
-        columns = self.columns
-        timing = self.timing
-        lead = columns["lead"].copy()
-        tail = columns["tail"].copy()
-        loaded = list(self.bank_loads)
-        lead[loaded] = timing.ex_fill
-        tail[loaded] = timing.ex_drain
-        lists = (
-            column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail)
-        )
+        columns = (demands.unit, demands.word, *self.phases.values())
+        lists = (column.tolist() for column in columns)
         numbers = range(len(self))
         passing = map(self.passing_words.get, numbers)
         loads = map(self.bank_loads.get, numbers)
