@@ -19,8 +19,14 @@ TURN = crc32(CHANGELOG.read_bytes())
 
 
 def rotate(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:
-    """Return test parameters of which one in ``share`` is quick and the others are slow."""
+    """Return test parameters of which one in ``share`` is quick and the others are slow.
+
+    A case that is a tuple has several parameters.
+    """
     return [
-        pytest.param(case, marks=[pytest.mark.slow] * ((index - turn) % share != 0))
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=[pytest.mark.slow] * ((index - turn) % share != 0),
+        )
         for index, case in enumerate(cases)
     ]

@@ -218,7 +218,7 @@ def test_a_command_that_cannot_be_executed_is_named(capsys: Capture) -> None:
     [
         ["digits-cnn"],
         ["digits-cnn", "--cpu", "pool"],
-        ["resnet-8", "--cpu", "op:Add", "--set", "pe.oc=8"],
+        pytest.param(["resnet-8", "--cpu", "op:Add", "--set", "pe.oc=8"], marks=pytest.mark.slow),
     ],
 )
 def test_an_emitted_program_is_replayed_on_saved_inputs(words: list[str], capsys: Capture) -> None:

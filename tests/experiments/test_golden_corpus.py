@@ -20,6 +20,7 @@ from isa.variants import VARIANTS
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import contents, small_cases, small_corpus
 from tests.golden_cases import SOURCES, level10, made
+from tests.rotation import rotate
 
 COMMITTED = Path(__file__).parents[1] / "golden"
 LIMIT = 8 << 20
@@ -213,7 +214,7 @@ def _killed(folder: Path, stand_still_at: str) -> None:
         os.kill(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("stand_still_at", ["corpus.json 1", "v1 2", "L0 1"])
+@pytest.mark.parametrize("stand_still_at", rotate(["corpus.json 1", "v1 2", "L0 1"], 3))
 def test_the_first_recording_that_is_killed_is_made_again(
     tmp_path: Path, stand_still_at: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,13 +227,16 @@ def test_the_first_recording_that_is_killed_is_made_again(
 
 @pytest.mark.parametrize(
     ("stand_still_at", "new"),
-    [
-        ("corpus.json 1", False),
-        ("v1 1", False),
-        ("v1 2", False),
-        ("L0 1", False),
-        ("corpus.json 2", True),
-    ],
+    rotate(
+        [
+            ("corpus.json 1", False),
+            ("v1 1", False),
+            ("v1 2", False),
+            ("L0 1", False),
+            ("corpus.json 2", True),
+        ],
+        3,
+    ),
 )
 def test_a_recording_that_is_killed_leaves_a_whole_corpus(
     tmp_path: Path, stand_still_at: str, new: bool

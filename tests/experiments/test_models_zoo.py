@@ -23,6 +23,7 @@ from byoc.runtimes.protobuf import shapes_of
 from experiments.models import MODELS, classifiers, detection, imaging, microcontrollers, sequences
 from isa.arch import Arch
 from tests.e2e.harness import compare
+from tests.rotation import rotate
 
 Build = Callable[[], ModelProto]
 
@@ -240,7 +241,11 @@ DEEP = ("mobilenet-v2", "mobilenet-v3-small", "shufflenet-v2", "yolo-v8n", "c3d"
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in DEEP else ()) for name in SMALL]
+    "name",
+    [
+        *rotate([name for name in SMALL if name not in DEEP], 3),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in DEEP),
+    ],
 )
 def test_small_ones_are_exact(name: str) -> None:
     """On the newest machine with little memory, as one region by either schedule.
@@ -281,7 +286,7 @@ def test_the_document_shows_the_record() -> None:
     assert table(RECORD) in (ROOT / "docs/validation.md").read_text()
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", rotate(QUICK, len(QUICK)))
 def test_quick_networks_are_as_recorded(name: str) -> None:
     """Quick networks take exactly the recorded cycles.
 

@@ -26,6 +26,7 @@ from experiments.tune.tuning import clock_of, model_file, tune_network
 from experiments.version import compiler_version
 from isa.errors import InputError
 from tests.experiments.command_line import dla
+from tests.rotation import rotate
 
 SETTINGS = ["sram_bytes=6144", "pe.ic=16"]
 
@@ -99,7 +100,7 @@ def test_a_log_that_was_cut_off_anywhere_keeps_its_whole_lines(tmp_path: Path) -
         assert path.read_bytes() == kept
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.55, 0.999, 1.0])
+@pytest.mark.parametrize("share", rotate([0.0, 0.01, 0.55, 0.999, 1.0], 3))
 def test_a_search_that_was_killed_goes_on_where_it_was(
     log: Path, tmp_path: Path, share: float
 ) -> None:
@@ -156,7 +157,7 @@ def test_nothing_is_proposed_after_the_last_measurement(
 
 
 @pytest.mark.parametrize("model", [True, False])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", rotate(range(2), 2))
 def test_a_poor_schedule_is_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, model: bool
 ) -> None:
@@ -357,7 +358,7 @@ def test_sites_are_logged(log: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", ["conv", "depthwise", "pointwise", "pool", "classifier"])
-@pytest.mark.parametrize("sram", [2048, 4096, 1 << 16])
+@pytest.mark.parametrize("sram", rotate([2048, 4096, 1 << 16], 3))
 def test_the_winner_is_what_the_compiler_chose(layer: str, sram: int) -> None:
     arch = load_hardware(settings=[f"sram_bytes={sram}"]).arch
     network = byoc.compile(digits().package, arch)
@@ -476,7 +477,8 @@ def test_who_interrupts_is_told_how_to_go_on(
             raise KeyboardInterrupt
         return measured(self, choices)
 
-    words = ("tune", "digits-cnn", "--set", "sram_bytes=2048", "--measurements", "6", "--log")
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    words = ("tune", "digits-cnn", *settings, "--measurements", "6", "--log")
     monkeypatch.setattr(TuningSubject, "measure", measure)
     path = tmp_path / "cut.jsonl"
     found = dla(capsys, *words, path)
