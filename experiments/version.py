@@ -43,9 +43,14 @@ def compiler_version() -> str:
 
 
 def sources_digest(*folders: str) -> str:
-    """Return the SHA-256 of all files of code and weights in these folders of the project."""
+    """Return the SHA-256 of all files of code and weights in some folders, or of single files."""
+    return hashlib.sha256("".join(map(_digest_folder, folders)).encode()).hexdigest()
+
+
+@cache
+def _digest_folder(folder: str) -> str:
     whole = hashlib.sha256()
-    for path in _sources(HOME, folders):
+    for path in _sources(HOME, [folder]):
         content = path.read_bytes()
         whole.update(f"{path.relative_to(HOME).as_posix()} {len(content)} ".encode() + content)
     return whole.hexdigest()
@@ -54,8 +59,8 @@ def sources_digest(*folders: str) -> str:
 def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
     """Return the files of code and weights in some folders of ``home``, sorted folder by folder."""
     found = (
-        sorted(path for path in (home / folder).rglob("*") if path.suffix in _SUFFIXES)
-        for folder in folders
+        sorted(path for path in (place, *place.rglob("*")) if path.suffix in _SUFFIXES)
+        for place in (home / folder for folder in folders)
     )
     return [path for paths in found for path in paths]
 

@@ -38,6 +38,7 @@ PACKAGE = "a package"
 PROGRAM = "a program"
 SNAPSHOT = "a snapshot"
 TFLITE = "a TensorFlow Lite model"
+ANSWER = "an answer of the cache"
 
 _BEGINNINGS = {
     b"\x89PNG": PICTURE,
@@ -46,6 +47,7 @@ _BEGINNINGS = {
     b"DLACASE": "a case",
     b"SQLite format 3": DATABASE,
     b"PAR1": PARQUET,
+    b"DLAANSW": ANSWER,
 }
 _ARCHIVES = {b"manifest.json": PACKAGE, b"snapshot.json": SNAPSHOT}
 """Kinds of zip archives by their first member."""

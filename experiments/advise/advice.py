@@ -31,7 +31,6 @@ from experiments.advise.request import AdviseKeywords, AdviseRequest
 from experiments.cost.estimate import area
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.report.limits import Limit, most_expensive, whole
-from experiments.report.schema import MeasuredChange
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, line, plain_table
 from experiments.running.declared import command_of
@@ -148,7 +147,7 @@ def advise_requested(wanted: AdviseRequest) -> Advice | MachineAdvice:
 
 def measure_first_changes(
     wanted: Compiling, package: Package, cycles: int, stage: Progress
-) -> tuple[MeasuredChange, ...]:
+) -> list[tuple[float, str]]:
     """Return gain and command of the best of a few changes of a run, at most :data:`FIRST`.
 
     ``cycles`` are the run's cycles on accelerator and CPU together.
@@ -157,10 +156,7 @@ def measure_first_changes(
     bench = Bench(package, wanted.options, load_table())
     changes = list_first_changes(hardware, wanted.options)
     points = list(_measure_changes(bench, hardware, changes, wanted, stage))
-    return tuple(
-        MeasuredChange(saves=1 - one.point.both / cycles, command=one.command)
-        for one in _faster(points, cycles)[:FIRST]
-    )
+    return [(1 - one.point.both / cycles, one.command) for one in _faster(points, cycles)[:FIRST]]
 
 
 def _find_target_ms(wanted: AdviseRequest) -> float | None:

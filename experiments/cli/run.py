@@ -115,13 +115,22 @@ def _can_advise(report: RunReport) -> bool:
 
 def _advise(wanted: RunRequest, done: Result) -> Result:
     """Print gain and command of the best of a few changes, and add them to the run's report."""
-    from experiments.advise.advice import measure_first_changes
-    from experiments.running.described import settle_machine
+    from experiments.report.schema import MeasuredChange
+    from experiments.running.answers import find_advice
+    from experiments.running.inference import hardware_of, settle_request
 
-    wanted, _ = settle_machine(wanted)  # a preset that --machine names
+    wanted, _ = settle_request(wanted)  # a preset that --machine names
     cycles = done.report.totals.cycles + done.report.host.estimated_cycles
-    with options.stages() as progress:
-        found = measure_first_changes(wanted, done.package, cycles, progress)
+
+    def make() -> list[tuple[float, str]]:
+        from experiments.advise.advice import measure_first_changes
+
+        with options.stages() as progress:
+            return measure_first_changes(wanted, done.package, cycles, progress)
+
+    run = f"{done.report.command}, {cycles} cycles"
+    known = find_advice(wanted, done.package, hardware_of(wanted), run, make)
+    found = tuple(MeasuredChange(saves=saves, command=command) for saves, command in known)
     for change in found:
         say(f"{change.saves:.1%} fewer cycles: {change.command}")
     return replace(done, report=done.report.model_copy(update={"advice": found}))

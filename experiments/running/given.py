@@ -232,7 +232,7 @@ class Given(NetworkChoice):
         default=True,
         metadata=_network(
             "--cache/--no-cache",
-            "Store imported models for later runs (dla cache).",
+            "Store imported and compiled models for later runs (dla cache).",
             bool,
             repeats=False,
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
@@ -22,6 +22,7 @@ from experiments.models import MODELS
 from experiments.report.assemble import RunConditions, assemble
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun
+from experiments.running.answers import find_compiled
 from experiments.running.check import (
     Checker,
     Tensors,
@@ -33,6 +34,7 @@ from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.given import (
     DEFAULT_PRESET,
+    Compiling,
     Given,
     MachineChoice,
     RunKeywords,
@@ -45,6 +47,9 @@ from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Executor
 from isa.progress import Progress, report_each, silent
+
+if TYPE_CHECKING:
+    from experiments.machines.description import MachineDescription
 
 MANY_RUNS = 100
 """Inferences from which loading compiled kernels, about half a second, pays off."""
@@ -100,12 +105,24 @@ def run_requested(wanted: RunRequest) -> Result:
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid
     input. Equal arguments give equal reports.
     """
-    if wanted.machine is None and str(wanted.preset) == DEFAULT_PRESET:
+    wanted, described = settle_request(wanted)
+    if described is None:
         return _run_simulated(wanted)
-    from experiments.running.described import run_described, settle_machine
+    from experiments.running.described import run_described
 
-    wanted, described = settle_machine(wanted)
-    return _run_simulated(wanted) if described is None else run_described(wanted, described)
+    return run_described(wanted, described)
+
+
+def settle_request(wanted: RunRequest) -> tuple[RunRequest, MachineDescription | None]:
+    """Return what :func:`experiments.running.described.settle_machine` does.
+
+    The default machine needs no description, and so none is imported.
+    """
+    if wanted.machine is None and str(wanted.preset) == DEFAULT_PRESET:
+        return wanted, None
+    from experiments.running.described import settle_machine
+
+    return settle_machine(wanted)
 
 
 def _run_simulated(wanted: RunRequest) -> Result:
@@ -121,7 +138,7 @@ def _run_simulated(wanted: RunRequest) -> Result:
     batch = network_batch(network, wanted.inputs, wanted.seed, options, wanted.steps)
     machine = None if wanted.engine is None else _get_executor(wanted.engine(hardware, progress))
     runs = len(batch.feeds) + (0 if labelled is None else len(labelled.labels))
-    done = infer(network, hardware, batch.feeds[0], options, progress, machine, runs)
+    done = infer(network, hardware, batch.feeds[0], options, progress, machine, runs, wanted)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
     found = _check_batch(done, batch, progress, carry=wanted.steps is not None)
@@ -262,12 +279,13 @@ def infer(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
     runs: int = 1,
+    wanted: Compiling | None = None,
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and run one inference.
 
     The other arguments are those of :func:`open_runtime`.
     """
-    compiled, runtime = open_runtime(network, hardware, options, progress, machine, runs)
+    compiled, runtime = open_runtime(network, hardware, options, progress, machine, runs, wanted)
     progress(f"simulating {network.name}")
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
@@ -279,16 +297,23 @@ def open_runtime(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
     runs: int = 1,
+    wanted: Compiling | None = None,
 ) -> tuple[CompiledNetwork, Runtime[Trace]]:
     """Compile ``network`` for ``hardware``, and prepare it for ``runs`` inferences.
 
     They run on the simulator, or on another ``machine``. Many inferences use the simulator's
-    compiled kernels if numba is installed.
+    compiled kernels if numba is installed. The compiled network may come from
+    the user's cache if the request ``wanted`` permits it.
     """
     progress(f"compiling {network.name}")
-    compiled = compile_network(
-        network.package, hardware.arch, options, timing=hardware.timing, progress=progress
-    )
+    package = network.package
+
+    def make() -> CompiledNetwork:
+        return compile_network(
+            package, hardware.arch, options, timing=hardware.timing, progress=progress
+        )
+
+    compiled = make() if wanted is None else find_compiled(wanted, package, hardware, make)
     if machine is None:
         has_tables = hardware.arch.numerics == "onnxruntime"  # compiled kernels know no other
         fast = has_tables and runs >= MANY_RUNS and has_compiled()

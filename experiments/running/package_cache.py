@@ -1,13 +1,14 @@
-"""Cache of imported packages in the user's folder, so that a later run need not quantise again.
+"""Cache in the user's folder, so that a later run need not quantise, compile or advise again.
 
-The cache contains only the packages that import makes: no results, no reference values and no
-checks. A run from the cache simulates and compares with ONNX Runtime like any other, and its report
-is the same to the byte.
+The cache contains only what follows from a network, a machine and options: packages, compiled
+networks and advice (:mod:`experiments.running.answers`). It contains no results, no reference
+values and no checks. A run from the cache simulates and compares with ONNX Runtime like any other,
+and its report is the same to the byte.
 
-The name of an entry is a digest of everything that its package follows from (:func:`key_of`). An
+The name of an entry is a digest of everything that its content follows from (:func:`key_of`). An
 entry is valid only with its code: the HMAC-SHA256 of its name and content with the secret of the
-folder. Import ignores invalid entries and makes their packages again. A cache that cannot be read
-or written is not an error; the run then uses no cache.
+folder. Invalid entries are ignored and made again. A cache that cannot be read or written is not an
+error; the run then uses no cache.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from byoc.operators.registry import get_built_in_families, load_installed_famili
 from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
 from isa.errors import InputError
-from isa.files import HEAD, PACKAGE, is_leftover, kind_of, write_atomically
+from isa.files import ANSWER, HEAD, PACKAGE, is_leftover, kind_of, write_atomically
 from isa.installation import NAME, is_private, processor, users_folder, version_of
 
 LARGEST = 2 << 30
@@ -36,14 +37,15 @@ Beyond it, the least recently used entries are removed.
 """
 _CODE = hashlib.sha256().digest_size
 _SECRET = "secret"
-_SUFFIX = ".package"
+_KINDS = {".package": PACKAGE, ".answer": ANSWER}
+"""Kinds of the contents of entries, by the ending of their names."""
 _SOURCES = ("isa", "byoc", "experiments/models", "experiments/running")
 """Code that makes packages; a change in it changes the names of all entries."""
 
 
 @dataclass(frozen=True)
 class PackageCache:
-    """Cache of packages in ``folder``, limited to ``largest`` bytes."""
+    """Cache of entries in ``folder``, limited to ``largest`` bytes."""
 
     folder: Path
     largest: int = LARGEST
@@ -58,51 +60,56 @@ class PackageCache:
         return []
 
     def clear(self) -> int:
-        """Remove all cached packages and return their number.
+        """Remove all entries and return their number.
 
         The secret is removed as well if it belongs to one of them.
         """
         found = self.entries()
-        secret = [self.folder / _SECRET] if any(self.find(path.stem) for path in found) else []
+        valid = any(self.read(path.name) is not None for path in found)
+        secret = [self.folder / _SECRET] if valid else []
         for path in (*found, *secret):
             path.unlink(missing_ok=True)
         return len(found)
 
     def find(self, key: str) -> Package | None:
         """Return the package cached under ``key``; None if there is no valid one."""
-        path = self.folder / f"{key}{_SUFFIX}"
-        try:
-            if not is_private(self.folder):
-                return None
-            content = _content(path, self.largest)
-            secret = _content(self.folder / _SECRET, _CODE)
-            code = content[:_CODE]
-            package = content[_CODE:]
-            if len(secret) != _CODE or not hmac.compare_digest(code, _code(secret, key, package)):
-                return None
-            found = load_package(path, package)
-            with contextlib.suppress(OSError):
-                os.utime(path)
-        except (OSError, InputError):
-            return None
-        return found
+        name = f"{key}.package"
+        with contextlib.suppress(InputError):
+            content = self.read(name)
+            return None if content is None else load_package(self.folder / name, content)
+        return None
 
     def keep(self, key: str, package: Package) -> None:
-        """Store ``package`` in the cache under ``key`` unless it is large.
+        """Store ``package`` under ``key`` as :meth:`write` does."""
+        self.write(f"{key}.package", package_bytes(package))
 
-        Other processes may write at the same time.
+    def read(self, name: str) -> bytes | None:
+        """Return the content of the entry ``name``; None if there is no valid one."""
+        path = self.folder / name
+        with contextlib.suppress(OSError):
+            if not is_private(self.folder):
+                return None
+            stored = _content(path, self.largest)
+            secret = _content(self.folder / _SECRET, _CODE)
+            code, content = stored[:_CODE], stored[_CODE:]
+            if len(secret) == _CODE and hmac.compare_digest(code, _code(secret, name, content)):
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+                return content
+        return None
 
-        The file is written as a whole or not at all. A package is large if it takes more than a
-        quarter of the cache.
+    def write(self, name: str, content: bytes) -> None:
+        """Store ``content`` as the entry ``name``; leave it out if it takes a quarter of the cache.
+
+        Other processes may write at the same time. The file is written as a whole or not at all.
         """
-        content = package_bytes(package)
         if len(content) > self.largest // 4:
             return
         with contextlib.suppress(OSError, InputError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self.folder / f"{key}{_SUFFIX}"
+            path = self.folder / name
             if is_private(self.folder) and (path.is_file() or not path.exists()):
-                write_atomically(path, _code(self._secret(), key, content) + content)
+                write_atomically(path, _code(self._secret(), name, content) + content)
                 self._shrink()
 
     def _secret(self) -> bytes:
@@ -123,7 +130,7 @@ class PackageCache:
         return made
 
     def _shrink(self) -> None:
-        """Remove leftovers of killed processes, and packages until the cache fits its limit.
+        """Remove leftovers of killed processes, and entries until the cache fits its limit.
 
         The least recently used are removed first.
         """
@@ -147,19 +154,21 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file in the cache folder is a cached package or its leftover.
+    """Return whether a file in the cache folder is an entry or its leftover.
 
     The file's name and content decide.
     """
-    if not (path.suffix == _SUFFIX or is_leftover(path)) or not stat.S_ISREG(path.lstat().st_mode):
+    left = is_leftover(path)
+    if not (path.suffix in _KINDS or left) or not stat.S_ISREG(path.lstat().st_mode):
         return False
     with path.open("rb") as file:
         head = file.read(_CODE + HEAD)[_CODE:]
-    return kind_of(head) == PACKAGE or (is_leftover(path) and not head)
+    kinds = _KINDS.values() if left else [_KINDS[path.suffix]]
+    return kind_of(head) in kinds or (left and not head)
 
 
-def _code(secret: bytes, key: str, content: bytes) -> bytes:
-    return hmac.digest(secret, key.encode() + content, "sha256")
+def _code(secret: bytes, name: str, content: bytes) -> bytes:
+    return hmac.digest(secret, name.encode() + content, "sha256")
 
 
 def users_cache() -> PackageCache | None:
@@ -168,8 +177,8 @@ def users_cache() -> PackageCache | None:
     return None if folder is None else PackageCache(folder)
 
 
-def key_of(given: Mapping[str, Any]) -> str | None:
-    """Return the cache key of the package that import makes of ``given`` on this computer.
+def key_of(given: Mapping[str, Any], sources: Sequence[str] = _SOURCES) -> str | None:
+    """Return the cache key of what the code in ``sources`` makes of ``given`` on this computer.
 
     ``given`` is JSON. The name depends on the project's code as well. Import runs float models to
     find their ranges, so the name depends on the processor and the libraries. The result is None if
@@ -182,7 +191,7 @@ def key_of(given: Mapping[str, Any]) -> str | None:
     }
     facts = {
         "given": given,
-        "code": sources_digest(*_SOURCES),
+        "code": sources_digest(*sources),
         "libraries": libraries,
         "processor": processor(),
     }

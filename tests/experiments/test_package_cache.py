@@ -54,8 +54,12 @@ def cache() -> PackageCache:
     return found
 
 
+def packages() -> list[Path]:
+    return [path for path in cache().entries() if path.suffix == ".package"]
+
+
 def entry() -> Path:
-    (found,) = cache().entries()
+    (found,) = packages()
     return found
 
 
@@ -86,7 +90,7 @@ def test_whatever_makes_another_package_is_another_entry(model: Path, imports: l
     report(renamed)
     renamed.write_bytes(renamed.read_bytes() + b"\xba\x3e\x01x")  # an unknown field
     report(renamed)
-    assert len(imports) == len(cache().entries()) == 4
+    assert len(imports) == len(packages()) == 4
 
 
 @pytest.mark.parametrize("what", ["sources_digest", "processor"])
@@ -157,7 +161,7 @@ def test_a_sound_package_under_the_name_of_another_is_not_believed(
     first = report(model)
     mine = entry()
     report(model, "--seed", "1")
-    (other,) = (path for path in cache().entries() if path != mine)
+    (other,) = (path for path in packages() if path != mine)
     mine.write_bytes(other.read_bytes())
     assert report(model) == first
     assert len(imports) == 3
@@ -214,13 +218,15 @@ def test_those_not_used_for_longest_go_first(model: Path, tmp_path: Path) -> Non
     assert small.find("key6") is None
 
 
+@pytest.mark.usefixtures("advice")
 def test_the_command_shows_and_clears(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report(model)
     capsys.readouterr()
     assert main(["cache"]) == 0
-    assert f"{cache().folder}: 1 entries" in capsys.readouterr().out
+    # the package, the compiled network, and the advice
+    assert f"{cache().folder}: 3 entries" in capsys.readouterr().out
     assert main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out == f"{cache().folder}: 1 entries removed\n"
+    assert capsys.readouterr().out == f"{cache().folder}: 3 entries removed\n"
     assert list(cache().folder.iterdir()) == []
 
 

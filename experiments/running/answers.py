@@ -1,0 +1,177 @@
+"""Answers of the user's cache: compiled networks and advice, which no data of a run change.
+
+An answer follows from a network, a machine, options and the code of the project. Networks in memory
+and machines with instructions of other packages have no answers in the cache.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from byoc.compiler import CompiledNetwork
+from byoc.emission.region import CompileReport, Demand, Region
+from byoc.operators.layer import Shortage
+from byoc.options import CompileOptions, from_json, to_json
+from byoc.package.interface import connect
+from byoc.package.package import Package
+from byoc.partitioning.partition import HostPart, Partition, Placement
+from dla_sim.presets import Preset
+from experiments.cost.table import DEFAULT_TABLE, FOLDER
+from experiments.running.given import Compiling
+from experiments.running.package_cache import key_of, sum_of, users_cache
+from isa import program_file
+from isa.variants import VARIANTS
+
+Answer = TypeVar("Answer")
+_MAGIC = b"DLAANSW\n"
+_COMPILER = ("isa", "byoc", "experiments/running")
+"""Code that compiled networks follow from."""
+_ADVISOR = (
+    *(*_COMPILER, "dla_sim", "experiments/advise", "experiments/cost", "experiments/report"),
+    "experiments/figure.py",
+)
+"""Code that advice follows from."""
+
+
+def find_compiled(
+    wanted: Compiling, package: Package, hardware: Preset, make: Callable[[], CompiledNetwork]
+) -> CompiledNetwork:
+    """Return the network of ``package`` compiled for a machine, from the cache or from ``make``.
+
+    The regions of a network from the cache have no operations, which only the compiler needs.
+    """
+    return _recall(
+        _find_key("compiled", wanted, package, hardware, _COMPILER),
+        make,
+        _encode,
+        lambda content: _decode(content, package, hardware, wanted.options),
+    )
+
+
+def find_advice(
+    wanted: Compiling,
+    package: Package,
+    hardware: Preset,
+    run: str,
+    make: Callable[[], list[tuple[float, str]]],
+) -> list[tuple[float, str]]:
+    """Return savings and commands of a run's advice, from the cache or from ``make``.
+
+    ``run`` is the command of the run with its cycles, from which the advice follows as well. Areas
+    are those of the default table of costs.
+    """
+    costs = sum_of((FOLDER / f"{DEFAULT_TABLE}.toml").read_bytes())
+    return _recall(
+        _find_key(f"{run}, {costs}", wanted, package, hardware, _ADVISOR),
+        make,
+        lambda found: _MAGIC + json.dumps(found).encode(),
+        lambda content: [(saves, command) for saves, command in json.loads(content[len(_MAGIC) :])],
+    )
+
+
+def _find_key(
+    kind: str, wanted: Compiling, package: Package, hardware: Preset, sources: tuple[str, ...]
+) -> str | None:
+    """Return the cache key of an answer, or None if it must not be cached."""
+    if (
+        not wanted.cache
+        or not isinstance(wanted.model, str | Path)
+        or hardware.arch.isa not in VARIANTS
+    ):
+        return None
+    facts = {
+        "kind": kind,
+        "package": package.digest,
+        "arch": hardware.arch.model_dump(),
+        "timing": hardware.timing.model_dump(),
+        "memory": hardware.memory_mode,
+        "options": asdict(wanted.options),
+    }
+    return key_of(facts, sources)
+
+
+def _recall(
+    key: str | None,
+    make: Callable[[], Answer],
+    encode: Callable[[Answer], bytes],
+    decode: Callable[[bytes], Answer],
+) -> Answer:
+    cache = users_cache()
+    if cache is None or key is None:
+        return make()
+    name = f"{key}.answer"
+    content = cache.read(name)
+    if content is not None:
+        return decode(content)
+    answer = make()
+    cache.write(name, encode(answer))
+    return answer
+
+
+def _encode(network: CompiledNetwork) -> bytes:
+    """Return a compiled network, without its package, as JSON and program files."""
+    positions = {id(node): number for number, node in enumerate(network.graph.nodes)}
+    programs = {index: program_file.to_bytes(one) for index, one in network.programs.items()}
+    document = {
+        "parts": [
+            {
+                "nodes": [positions[id(node)] for node in part.nodes],
+                "inputs": part.inputs,
+                "outputs": part.outputs,
+                "region": None
+                if isinstance(part, HostPart)
+                else (part.index, part.name, part.guards),
+            }
+            for part in network.partition.parts
+        ],
+        "placement": [asdict(one) for one in network.partition.placement],
+        "shortages": {name: asdict(one) for name, one in network.partition.shortages.items()},
+        "reports": [
+            asdict(one) | {"choices": to_json(one.choices)} for one in network.reports.values()
+        ],
+        "programs": [(index, len(content)) for index, content in programs.items()],
+    }
+    head = json.dumps(document, default=int).encode()
+    return b"".join([_MAGIC, len(head).to_bytes(8, "little"), head, *programs.values()])
+
+
+def _decode(
+    content: bytes, package: Package, hardware: Preset, options: CompileOptions
+) -> CompiledNetwork:
+    """Return the compiled network that :func:`_encode` wrote."""
+    start = len(_MAGIC) + 8
+    end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
+    document = json.loads(content[start:end])
+    interface = connect(package, options)
+    nodes = interface.graph.nodes
+    parts = list[Region | HostPart]()
+    for one in document["parts"]:
+        covered = tuple(nodes[number] for number in one["nodes"])
+        ends = tuple(one["inputs"]), tuple(one["outputs"])
+        if one["region"] is None:
+            parts.append(HostPart(covered, *ends))
+        else:
+            index, name, guards = one["region"]
+            parts.append(Region(index, name, covered, *ends, (), tuple(map(tuple, guards))))
+    placement = tuple(
+        Placement(**{**one, "onnx_nodes": tuple(one["onnx_nodes"])})
+        for one in document["placement"]
+    )
+    shortages = {
+        name: Shortage(tuple(map(tuple, one["buffers"])), one["capacity"])
+        for name, one in document["shortages"].items()
+    }
+    programs = {}
+    for index, size in document["programs"]:
+        programs[index] = program_file.from_bytes(content[end : end + size], "the cache")
+        end += size
+    reports = dict(zip(programs, map(_read_report, document["reports"]), strict=True))
+    partition = Partition(interface.graph, tuple(parts), placement, shortages)
+    return CompiledNetwork(package, interface, hardware.arch, options, partition, programs, reports)
+
+
+def _read_report(one: Mapping[str, Any]) -> CompileReport:
+    choices = from_json(one["choices"], "the cache")
+    return CompileReport(**{**one, "choices": choices, "demand": Demand(**one["demand"])})
