@@ -13,6 +13,7 @@ from experiments.explore.search import TOGETHER, EvaluatedPoint, Proposal, searc
 from experiments.sweep.request import SAMPLERS, SamplerName
 from experiments.sweep.results import FlatRow, Pair
 from isa.errors import InputError
+from tests.rotation import rotate
 
 AXES = {
     "network": ("only",),
@@ -75,7 +76,7 @@ def test_points_are_distinct_and_of_the_grid(sampler: SamplerName) -> None:
     assert set(keys(found)) <= {row["key"] for row in everything()}
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", rotate(SAMPLERS, 3))
 def test_equal_searches_find_the_same_and_longer_ones_begin_with_it(sampler: SamplerName) -> None:
     first = keys(search(AXES, Plant(), pair, points=20, sampler=sampler, seed=3))
     assert keys(search(AXES, Plant(), pair, points=20, sampler=sampler, seed=3)) == first
@@ -83,7 +84,7 @@ def test_equal_searches_find_the_same_and_longer_ones_begin_with_it(sampler: Sam
     assert keys(search(AXES, Plant(), pair, points=20, sampler=sampler, seed=4)) != first
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", rotate(SAMPLERS, 3))
 def test_a_whole_grid_is_found_if_it_is_wanted(sampler: SamplerName) -> None:
     total = everything()
     found = search(AXES, Plant(), pair, points=1000, sampler=sampler, seed=0)

@@ -68,7 +68,7 @@ def test_every_option_of_the_compiler_is_a_setting_of_a_machine(
     assert found["conditions"] == {"grouped": ["cpu", "native"]}
     before, after = found["totals"]["macs"]
     assert before < after  # what the CPU computes is none of the machine's
-    outcome = dla(capsys, "golden", "diff", "grouped=maybe", "default", "--model", "resnext-11")
+    outcome = dla(capsys, "golden", "diff", "grouped=maybe", "default", "--model", "digits-cnn")
     assert (outcome.status, outcome.err) == (
         2,
         "error: 'grouped=maybe': grouped is 'maybe'; it is auto or cpu or per-group or native\n",
