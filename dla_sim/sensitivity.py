@@ -7,7 +7,7 @@ these ranges extend them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -126,20 +126,24 @@ class _LineWorkload(Workload):
         return self.latency
 
 
-def find_sensitivity(demands: Demands, timing: Timing) -> Iterator[ParameterSensitivity]:
-    """Yield the changes of a program's total with each parameter of its Timing, in their order.
+def find_sensitivity(programs: Sequence[Demands], timing: Timing) -> Iterator[ParameterSensitivity]:
+    """Yield the changes of the total of some programs with each parameter of their Timing.
 
-    ``clock_hz`` changes no cycles, and parameters of options that the machine lacks do nothing;
-    they are omitted.
+    There is at least one program; they run one after another. ``clock_hz`` changes no cycles, and
+    parameters of options that the machine lacks do nothing; they are omitted.
     """
     values = timing.model_dump()
-    slopes = {key: _find_slopes(demands, timing, key) for key in LINEAR if key in values}
-    bases = dict(zip(slopes, _run_lines(demands, timing, slopes, range(0)), strict=True))
-    total = _find_total(Workload(demands, timing))
+    linear = [key for key in LINEAR if key in values]
+    slopes = [{key: _find_slopes(one, timing, key) for key in linear} for one in programs]
+    pieces = [
+        _run_lines(one, timing, own, range(0)) for one, own in zip(programs, slopes, strict=True)
+    ]
+    bases = dict(zip(linear, map(_join, zip(*pieces, strict=True)), strict=True))
+    total = sum(_find_total(Workload(one, timing)) for one in programs)
     for key in values:
         if key == "clock_hz" or (key in UNLIMITED and not values[key]):
             continue
-        run = partial(_run_at, demands, timing, key, slopes.get(key))
+        run = partial(_run_at, programs, timing, key, slopes if key in bases else None)
         up, down = (_follow(run, bases.get(key) or _Piece(total), sign) for sign in (1, -1))
         yield ParameterSensitivity(key, values[key], up, down)
 
@@ -185,6 +189,11 @@ def _follow(run: Callable[[int], _Piece | None], base: _Piece, sign: int) -> Cyc
     return CycleChange(cycles, until, False)
 
 
+def name_step(key: str) -> str:
+    """Return a step of a parameter as text, such as ``+1``."""
+    return "x2" if key in DOUBLED else "+8" if key == "fetch_bytes" else "+1"
+
+
 def step_value(key: str, value: Any, steps: int) -> Any:
     """Return the value of a parameter after ``steps`` steps, which may be negative.
 
@@ -197,18 +206,36 @@ def step_value(key: str, value: Any, steps: int) -> Any:
 
 
 def _run_at(
-    demands: Demands, timing: Timing, key: str, slopes: _Slopes | None, steps: int
+    programs: Sequence[Demands],
+    timing: Timing,
+    key: str,
+    slopes: Sequence[Mapping[str, _Slopes]] | None,
+    steps: int,
 ) -> _Piece | None:
     """Return the run after ``steps`` steps of a parameter; None if it cannot run."""
     value = step_value(key, getattr(timing, key), steps)
     try:
         changed = Timing(**{**timing.model_dump(), key: value})
         if slopes is not None:
-            return _run_lines(demands, changed, {key: slopes}, range(0))[0]
-        total = _find_total(Workload(demands, changed))
+            pairs = zip(programs, slopes, strict=True)
+            return _join(
+                _run_lines(one, changed, {key: own[key]}, range(0))[0] for one, own in pairs
+            )
+        total = sum(_find_total(Workload(one, changed)) for one in programs)
     except (ValidationError, InputError):
         return None
     return _Piece(total) if total < NEVER else None
+
+
+def _join(pieces: Iterable[_Piece]) -> _Piece:
+    """Return the piece of runs one after another."""
+    some = list(pieces)
+    return _Piece(
+        sum(one.total for one in some),
+        sum(one.slope for one in some),
+        max(one.low for one in some),
+        min(one.high for one in some),
+    )
 
 
 def _shift_end(demands: Demands, timing: Timing, number: int, cycles: int) -> _Piece | None:

@@ -33,6 +33,14 @@ from experiments.report.limits import most_expensive
 from experiments.report.run_charts import list_causes, list_parts, run_charts
 from experiments.report.schema import SEPARATE_PART, UNITS, EndToEnd, Layer, RunReport
 from experiments.report.screen import limit_line, time_line
+from experiments.report.sensitivity import (
+    COMMAND_COLUMNS,
+    PARAMETER_COLUMNS,
+    SENSITIVITY_NOTE,
+    SensitivityEntry,
+    list_command_rows,
+    list_parameter_rows,
+)
 from experiments.report.tables import (
     LAYER_FIGURES,
     end_to_end_line,
@@ -198,6 +206,9 @@ def run_page(report: RunReport) -> str:
             sections.append(
                 Section("machine", "Machine over the run", join_parts(*others, _causes(report)))
             )
+    if report.sensitivity is not None:
+        place = _sensitivity(report.sensitivity)
+        sections.append(Section("sensitivity", "Sensitivity of the cycles", place))
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
     data = _data(report, charts) | {"graph": network_graph(report)}
@@ -217,6 +228,15 @@ def _advice(report: RunReport) -> Html:
         parts.append(table(("fewer cycles", "command"), changes, (0,)))
     note = _ADVICE_NOTE if report.machine is None else _DESCRIBED_NOTE
     return join_parts(*parts, paragraph(note))
+
+
+def _sensitivity(found: SensitivityEntry) -> Html:
+    """Return the changes with each parameter, and with the commands of the largest effect."""
+    return join_parts(
+        paragraph(SENSITIVITY_NOTE),
+        table(PARAMETER_COLUMNS, list_parameter_rows(found), (1, 3, 4, 5, 6)),
+        table(COMMAND_COLUMNS, list_command_rows(found), (2, 3, 4, 5, 6)),
+    )
 
 
 def _place(chart: Chart) -> Html:

@@ -49,6 +49,7 @@ from experiments.report.parts import (
     Word,
     expect,
 )
+from experiments.report.sensitivity import SensitivityEntry
 from isa.arch import flat
 from isa.instruction import KINDS
 
@@ -439,6 +440,7 @@ class RunReport(Part):
     memory: MemoryMap | None = None
     cost: Estimate | None = None
     advice: tuple[MeasuredChange, ...] = ()
+    sensitivity: SensitivityEntry | None = None
 
     @model_serializer(mode="wrap")
     def _drop_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from rich.text import Text
 from experiments.cost.estimate import cost_lines
 from experiments.report.limits import LARGE, MOST_LAYERS, layer_limit, whole
 from experiments.report.schema import HostLayer, Layer, RunReport
+from experiments.report.sensitivity import sensitivity_tables
 from experiments.report.tables import (
     end_to_end_line,
     facts_table,
@@ -42,7 +43,8 @@ WEIGHTS = {
 def screen(report: RunReport) -> Iterator[Printed]:
     """Yield the lines and the table of a run's screen, at most :data:`SCREEN_LINES` lines.
 
-    The console must have :data:`SCREEN_COLUMNS` columns.
+    The tables of the sensitivity are further lines. The console must have
+    :data:`SCREEN_COLUMNS` columns.
     """
     title = f"{report.model} on {machine_line(report)}"
     if report.machine is not None or len(title) <= SCREEN_COLUMNS:
@@ -54,6 +56,8 @@ def screen(report: RunReport) -> Iterator[Printed]:
     yield facts_table(_facts(report))
     if report.layers or report.host.layers:
         yield expensive_table(report)
+    if report.sensitivity is not None:
+        yield from sensitivity_tables(report.sensitivity)
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str | Text]]:

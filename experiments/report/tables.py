@@ -29,6 +29,7 @@ from experiments.report.schema import (
     PortEntry,
     RunReport,
 )
+from experiments.report.sensitivity import sensitivity_tables
 from experiments.report.terminal import LiteralTable, Printed, ReportTable, line, plain_table
 from isa.arch import memory_of
 
@@ -151,6 +152,8 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
         if whole.fallbacks:
             yield fallback_table(whole)
     yield facts_table(total_lines(report))
+    if report.sensitivity is not None:
+        yield from sensitivity_tables(report.sensitivity)
 
 
 def end_to_end_line(found: EndToEnd) -> str:

@@ -56,6 +56,7 @@ REFUSED = {
     "steps": "a place for state between inferences",
     "step_ms": "a place for state between inferences",
     "timeline": "commands",
+    "sensitivity": "commands",
     "cost": "areas and energies",
     "engine": "programs",
 }
@@ -101,7 +102,7 @@ def settle_machine(wanted: Request) -> tuple[Request, MachineDescription | None]
     if machine.kind == "preset":
         return replace(wanted, preset=machine.preset, machine=None), None
     for field, one in list_declared(wanted).items():
-        if field in REFUSED and getattr(wanted, field) is not None:
+        if field in REFUSED and getattr(wanted, field) not in (None, False):
             raise InputError(
                 f"{one.word.split()[0]} needs {REFUSED[field]}, which machine {machine.name} does "
                 "not have; leave it out"

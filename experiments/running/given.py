@@ -430,6 +430,14 @@ class RunRequest(Inferring, AnyMachine):
             ending=".pftrace",
         ),
     )
+    sensitivity: bool = field(
+        default=False,
+        metadata=_result(
+            "--sensitivity",
+            "Print how each parameter of the timing and each command changes the cycles.",
+            bool,
+        ),
+    )
     cost: str | None = field(
         default=None,
         metadata=_result(

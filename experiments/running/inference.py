@@ -94,6 +94,7 @@ def run_requested(wanted: RunRequest) -> Result:
       weights by pattern of node names, for ``"power-of-two"``.
     - ``accuracy``: .npz file with held-out samples and their ``labels``.
     - ``cost``: name or file of a cost table, for an estimate of energy and area.
+    - ``sensitivity``: adds the change of the cycles with each parameter and each command.
     - ``timeline``: file to write in the format of Perfetto (``.pftrace``).
     - ``progress``: called with the name of each stage.
     - ``cache``: allows import to keep the package of a file in the user's cache folder for later
@@ -262,6 +263,11 @@ def _make_result(
     given = batch.join_results(batch.feeds)
     traces = done.result.traces
     report = assemble(conditions, done.compiled, given, traces, check, suspicions, measured, ran_on)
+    if request.sensitivity:
+        from experiments.running.sensitivity import describe_sensitivity
+
+        found_changes = describe_sensitivity(traces, done.hardware.timing)
+        report = report.model_copy(update={"sensitivity": found_changes})
     return Result(report, batch.join_results(outputs), done.network.package)
 
 

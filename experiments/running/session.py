@@ -18,7 +18,9 @@ from experiments.running.wording import speak_python
 from isa.errors import InputError
 
 _make_request = door("Session", RunKeywords, RunRequest, lambda request: request)
-_OF_RUNS = ("inputs", "steps", "step_ms", "accuracy", "timeline", "cost", "engine")
+_OF_RUNS = (
+    "inputs", "steps", "step_ms", "accuracy", "timeline", "sensitivity", "cost", "engine",
+)  # fmt: skip
 
 
 class Session:

@@ -69,7 +69,7 @@ def check_program(seed: int, isa: str) -> Counter[str]:
     total = compute_times(Workload(demands, timing)).total
     counts: Counter[str] = Counter()
     omitted = {*timing.model_dump()}
-    for found in find_sensitivity(demands, timing):
+    for found in find_sensitivity([demands], timing):
         omitted.remove(found.name)
 
         def run(steps: int, name: str = found.name) -> int | None:
