@@ -586,14 +586,31 @@ class Unpacked:
         Without it a new one is allocated.
         """
         plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
-        for layout, place, target in self._blocks:
-            layout.read(machine.sram[place], plain[target])
-        for copy in self._reads:
-            packed, found = copy.views(machine.sram, plain)
-            found[...] = packed
-        effect(self.command, Machine(self._arch, plain, machine.dram))
-        for copy in self._writes:
-            packed, found = copy.views(machine.sram, plain)
-            packed[...] = found
-        for copy in self._behind:
-            copy.views(machine.sram, plain)[0][...] = 0
+        self.bind(effect, machine, plain)()
+
+    def bind(
+        self, effect: Callable[[Command, Machine], None], machine: Machine, plain: Bytes
+    ) -> Callable[[], None]:
+        """Return a function that does what :meth:`run` does, with views made once.
+
+        ``plain`` is the buffer for the dense operands.
+        """
+        dense = Machine(self._arch, plain, machine.dram)
+        blocks = [(one, machine.sram[at], plain[target]) for one, at, target in self._blocks]
+        reads, writes, padding = (
+            [copy.views(machine.sram, plain) for copy in copies]
+            for copies in (self._reads, self._writes, self._behind)
+        )
+
+        def run() -> None:
+            for layout, stored, weights in blocks:
+                layout.read(stored, weights)
+            for packed, found in reads:
+                np.copyto(found, packed)
+            effect(self.command, dense)
+            for packed, found in writes:
+                np.copyto(packed, found)
+            for packed, _ in padding:
+                packed.fill(0)
+
+        return run

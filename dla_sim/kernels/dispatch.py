@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from dla_sim.kernels import atoms, pairs
-from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, prepare_whole
+from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, bind_once, prepare_whole
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.convolution import convolution, depthwise, prepare_grouped
 from dla_sim.kernels.elementwise import add_look_up, look_up_tensor, permutation, transfer, unary
@@ -34,7 +34,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_GROUP_CONV": prepare_grouped,
     "OP_MAT_MUL": matrix_product,
     "OP_DYN_MAT_MUL": dynamic_product,
-    "OP_POOL": prepare_whole(pooling),
+    "OP_POOL": pooling,
     "OP_ACT_RELU": prepare_whole(unary("relu")),
     "OP_ACT_LRELU": prepare_whole(unary("leaky_relu")),
     "OP_E_ABS": prepare_whole(unary("absolute")),
@@ -116,15 +116,21 @@ class Kernels:
         """
         found = self._plain(unpacked.command)
 
-        def attempt(machine: Machine, scratch: Workspace) -> bool:
+        def bind(machine: Machine, scratch: Workspace) -> Callable[[], bool]:
             def effect(plain: Command, memory: Machine) -> None:
                 if found is None or not found(memory, scratch):
                     plain.instruction.semantics(plain, memory)
 
-            unpacked.run(effect, machine, scratch.array("unpacked", (unpacked.nbytes,), np.uint8))
-            return True
+            buffer = scratch.array("unpacked", (unpacked.nbytes,), np.uint8)
+            run = unpacked.bind(effect, machine, buffer)
 
-        return attempt
+            def attempt() -> bool:
+                run()
+                return True
+
+            return attempt
+
+        return bind_once(bind)
 
     def run(self, command: Command, machine: Machine) -> None:
         """Execute ``command`` by its kernel, or else by the semantics of its instruction."""

@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Workspace, disjoint, highest
+from dla_sim.kernels.attempt import Attempt, Workspace, disjoint, highest
 from dla_sim.kernels.windows import PlaneSource, WindowRegisters, source, window
 from isa import numerics
+from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 from isa.registers import float_value
@@ -19,35 +20,33 @@ from isa.registers import float_value
 _SANE = (1e-20, 1e20)
 
 
-def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a pooling command; return False if the kernel cannot execute it.
-
-    Nothing is written if it returns False.
-    """
+def pooling(command: Command, arch: Arch) -> Attempt | None:
+    """Prepare a kernel for ``OP_POOL``; None if the kernel cannot execute the command."""
     shape = window(command, 1)
     mode = command.fields["mode"]
     if shape is None or command["EX_CLAMP_LOW"] > command["EX_CLAMP_HIGH"]:
-        return False
+        return None
     if mode == GLOBAL_AVERAGE:
         shape = replace(shape, oh=1, ow=1, output_plane=command["EX_OUTPUT_PLANE"] or 1)
     shape = replace(shape, oc=shape.ic)
     if shape.output_plane < shape.oh * shape.ow and shape.oc > 1:
-        return False
+        return None
     result = shape.output, shape.output + shape.output_bytes(1)
     data = shape.input, shape.input + shape.input_bytes
-    if highest(result, data) > machine.sram.size or not disjoint(result, (data,)):
-        return False
+    if not disjoint(result, (data,)) or (mode != MAX and arch.numerics != "onnxruntime"):
+        return None
+    pool = {MAX: _maximum, AVERAGE: _average}.get(mode, _global_average)
+    end = highest(result, data)
     size = (shape.oc, shape.oh, shape.ow)
-    target = np.ndarray(
-        size, np.int8, machine.sram, shape.output, (shape.output_plane, shape.ow, 1)
-    )
-    if mode == MAX:
-        return _maximum(shape, command, machine, scratch, target)
-    if machine.arch.numerics != "onnxruntime":
-        return False
-    if mode == AVERAGE:
-        return _average(shape, command, machine, scratch, target)
-    return _global_average(shape, command, machine, target)
+    strides = shape.output_plane, shape.ow, 1
+
+    def attempt(machine: Machine, scratch: Workspace) -> bool:
+        if end > machine.sram.size:
+            return False
+        target = np.ndarray(size, np.int8, machine.sram, shape.output, strides)
+        return pool(shape, command, machine, scratch, target)
+
+    return attempt
 
 
 def _maximum(
@@ -167,7 +166,11 @@ def _dequantise_input(
 
 
 def _global_average(
-    shape: WindowRegisters, command: Command, machine: Machine, target: NDArray[np.int8]
+    shape: WindowRegisters,
+    command: Command,
+    machine: Machine,
+    scratch: Workspace,
+    target: NDArray[np.int8],
 ) -> bool:
     """Compute an average pooling whose window is the whole plane.
 
