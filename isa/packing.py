@@ -422,7 +422,7 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
         if found is None:
             plain.semantics(command, machine)
         else:
-            found.run(plain.semantics, machine)
+            found.bind(plain.semantics, machine, np.empty(found.nbytes, np.uint8))()
 
     @formula(
         f"{formula_of(plain.cycles)}\n\nWith banked memory ([machine.md](machine.md), section 12): "
@@ -569,38 +569,22 @@ class Unpacked:
             else:
                 side = self._reads if number < len(operands.reads) else self._writes
                 side += copies(layout, registers, words, start)
-        behind = (
-            _find_padding(layout, registers, words) for layout in layouts[len(operands.reads) :]
-        )
+        results = layouts[len(operands.reads) :]
+        behind = (_find_padding(layout, registers, words) for layout in results)
         self._behind = [copy for copy in behind if copy is not None]
-
-    def run(
-        self,
-        effect: Callable[[Command, Machine], None],
-        machine: Machine,
-        memory: NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Apply ``effect`` to dense copies of a command's operands and store the result.
-
-        ``memory`` is a buffer of ``nbytes`` for the dense operands; its contents are overwritten.
-        Without it a new one is allocated.
-        """
-        plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
-        self.bind(effect, machine, plain)()
 
     def bind(
         self, effect: Callable[[Command, Machine], None], machine: Machine, plain: Bytes
     ) -> Callable[[], None]:
-        """Return a function that does what :meth:`run` does, with views made once.
+        """Return a function that applies ``effect`` to dense operands and stores the result.
 
-        ``plain`` is the buffer for the dense operands.
+        ``plain`` is a buffer of ``nbytes`` for the dense copies of the operands.
         """
         dense = Machine(self._arch, plain, machine.dram)
         blocks = [(one, machine.sram[at], plain[target]) for one, at, target in self._blocks]
-        reads, writes, padding = (
-            [copy.views(machine.sram, plain) for copy in copies]
-            for copies in (self._reads, self._writes, self._behind)
-        )
+        lists = self._reads, self._writes, self._behind
+        views = [[one.views(machine.sram, plain) for one in each] for each in lists]
+        reads, writes, padding = views
 
         def run() -> None:
             for layout, stored, weights in blocks:

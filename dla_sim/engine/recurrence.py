@@ -6,7 +6,7 @@ the result. They do not know rows and refresh of the main memory.
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from dla_sim.engine.accounts import (
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT
 from dla_sim.engine.recurrence_arrays import PORTS, WINDOW, BatchResult, ProgramArrays, RunState
 from dla_sim.engine.workload import AT_ONCE, EX, LD
+from dla_sim.jit import compile_cached
 from isa.errors import MissingExtraError
 from isa.installation import remedy
 
@@ -72,21 +73,15 @@ def compile_recurrence() -> Callable[..., None]:
         _finish, _find_next, _proceed, _reset, _mark_overlaps, _count_active, _account, _run,
     )  # fmt: skip
     try:
-        import numba
-        from numba.extending import register_jitable
+        import numba.extending
     except ImportError as error:
         raise MissingExtraError(f"this engine needs numba; try: {remedy('fast')}") from error
     for helper in helpers:
-        register_jitable(helper)
+        numba.extending.register_jitable(helper)
     for inlined in (_issue, _fetch, _run_unit):  # others gain little and compile slowly
-        register_jitable(inline="always")(inlined)
+        numba.extending.register_jitable(inline="always")(inlined)
     # Without reference counts of arrays, which take half of the time. Nothing allocates an array.
-    compile_without_counts = partial(numba.njit, error_model="numpy", _nrt=False)
-    compiled: Callable[..., None]
-    try:
-        compiled = compile_without_counts(cache=True)(time_programs)
-    except RuntimeError:  # no folder for the cache is writable
-        compiled = compile_without_counts()(time_programs)
+    compiled: Callable[..., None] = compile_cached(time_programs, _nrt=False)
     return compiled
 
 

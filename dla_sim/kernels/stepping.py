@@ -22,6 +22,8 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from dla_sim.jit import compile_cached
+
 Table = NDArray[np.int64]
 Bytes = NDArray[np.int8]
 _FEATURES = cpu_target.target_context.codegen().magic_tuple()[2]
@@ -477,7 +479,4 @@ def execute_rows(
 
 
 _SIGNATURE = "void(int64[:, ::1], int8[::1], int8[::1], int8[::1], int8[::1], int8[::1])"
-try:
-    run_steps = numba.njit(_SIGNATURE, error_model="numpy", cache=True)(execute_rows)
-except RuntimeError:  # no folder for the cache is writable
-    run_steps = numba.njit(_SIGNATURE, error_model="numpy")(execute_rows)
+run_steps = compile_cached(execute_rows, _SIGNATURE)
