@@ -5,7 +5,9 @@ the array, N = a·b·c, A the bytes of an atom, W those of a word, P the accumul
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from math import prod
 
 from isa.arch import Arch, BankedMemory, words_of
 from isa.instruction import Atoms, Blocks, Command, OperandLayout, Packed, Plain, ceil_div, formula
@@ -157,12 +159,6 @@ def _dynamic_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     )
 
 
-@formula(_PRODUCT)
-def _dynamic_cycles(command: Command, arch: Arch) -> int:
-    found = _activations(command)
-    return product_cycles(found, arch, compute_finishing_cycles(command, found.outputs, arch))
-
-
 def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
     of = product_words(_activations(command), arch, element_bytes(command))
     return of.activations, of.weights, *list_table_words(command, arch), of.results
@@ -212,26 +208,19 @@ def _pair_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 
 def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, (channels, length) = words_of(arch), pairs.operand_shape(command, 0)
-    surfaces = words.surfaces(channels)
+    channels, length = pairs.operand_shape(command, 0)
 
     def count_side(repeat: int) -> int:
-        return surfaces * words.count((1 if repeat & pairs.ALONG_LENGTH else length) * words.atom)
+        positions = 1 if repeat & pairs.ALONG_LENGTH else length
+        return _surface_words(channels, positions, words_of(arch))
 
     repeats = (command.fields[field.name] for field in (pairs.REPEAT_A, pairs.REPEAT_B))
     return *map(count_side, repeats), *list_table_words(command, arch), count_side(0)
 
 
-def _pair_elements(command: Command, arch: Arch) -> int:
-    """Return the number of elements of a two-operand result, including padding channels."""
-    words = words_of(arch)
-    channels, length = pairs.operand_shape(command, 0)
-    return words.surfaces(channels) * words.atom * length
-
-
 @formula("⌈⌈OC/A⌉·A·length / L⌉.")
 def _pair_cycles(command: Command, arch: Arch) -> int:
-    return ceil_div(_pair_elements(command, arch), arch.lanes)
+    return _count_lane_cycles(*pairs.operand_shape(command, 0), arch)
 
 
 @formula(
@@ -251,9 +240,8 @@ def _difference_cycles(command: Command, arch: Arch) -> int:
 )
 def _quotient_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
-    shape = pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name])
-    divisions = ceil_div(shape[0] * shape[1], words.dividers) * words.divide_cycles
-    return words.divide_cycles + max(_pair_cycles(command, arch), divisions)
+    divisors = prod(pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name]))
+    return words.divide_cycles + _limit_by_divisions(_pair_cycles(command, arch), divisors, words)
 
 
 def _table_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
@@ -283,12 +271,11 @@ def _table_bytes(command: Command, arch: Arch) -> int:
 
     These are whole atoms if each channel has its own table.
     """
-    words = words_of(arch)
     channels = command["EX_OUTPUT_CHANNELS"]
     length = command["EX_LENGTH"]
     if channels == 1:
         return command["EX_ROWS"] * length
-    return words.surfaces(channels) * words.atom * length
+    return _count_padded_elements(channels, length, words_of(arch))
 
 
 @formula(
@@ -340,6 +327,11 @@ def _count_padded_elements(channels: int, positions: int, words: BankedMemory) -
     return words.surfaces(channels) * words.atom * positions
 
 
+def _count_lane_cycles(channels: int, positions: int, arch: Arch) -> int:
+    """Return the cycles in which the lanes compute every element of a tensor once."""
+    return ceil_div(_count_padded_elements(channels, positions, words_of(arch)), arch.lanes)
+
+
 def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
     return words.surfaces(channels) * words.count(positions * words.atom)
 
@@ -364,11 +356,8 @@ def _reduce_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """
 )
 def _reduce_cycles(command: Command, arch: Arch) -> int:
-    words = words_of(arch)
     channels, positions, _ = _row_shape(command)
-    return _limit_by_divisions(
-        ceil_div(_count_padded_elements(channels, positions, words), arch.lanes), 1, words
-    )
+    return _limit_by_divisions(_count_lane_cycles(channels, positions, arch), 1, words_of(arch))
 
 
 def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -395,12 +384,10 @@ def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
-    words = words_of(arch)
     channels, positions, _ = _row_shape(command)
-    passes = 2 * ceil_div(_count_padded_elements(channels, positions, words), arch.lanes)
-    return _limit_by_divisions(
-        passes + channels * ceil_div(positions, arch.lanes), positions, words
-    )
+    passes = 2 * _count_lane_cycles(channels, positions, arch)
+    sums = channels * ceil_div(positions, arch.lanes)
+    return _limit_by_divisions(passes + sums, positions, words_of(arch))
 
 
 def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -429,10 +416,9 @@ def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
-    words = words_of(arch)
     channels, positions = _norm_shape(command)
-    passes = 2 * ceil_div(_count_padded_elements(channels, positions, words), arch.lanes)
-    return _limit_by_divisions(passes + positions, 2 * positions, words)
+    passes = 2 * _count_lane_cycles(channels, positions, arch)
+    return _limit_by_divisions(passes + positions, 2 * positions, words_of(arch))
 
 
 def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -526,7 +512,9 @@ PACKED: Mapping[str, Packed] = {
     "OP_C_MIN": _TWO,
     "OP_C_MAX": _TWO,
     "OP_PERMUTE": Packed(_permute_layouts, _permute_cycles, _permute_words, raw=True),
-    "OP_DYN_MAT_MUL": Packed(_dynamic_layouts, _dynamic_cycles, _dynamic_words),
+    "OP_DYN_MAT_MUL": replace(
+        product(_activations, list_matrices), layouts=_dynamic_layouts, words=_dynamic_words
+    ),
     "OP_REDUCE": Packed(_reduce_layouts, _reduce_cycles, _reduce_words),
     "OP_SOFTMAX": Packed(_softmax_layouts, _softmax_cycles, _softmax_words),
     "OP_NORM": Packed(_norm_layouts, _norm_cycles, _norm_words),
