@@ -117,13 +117,9 @@ def constant_weights(graph: Graph, node: Node) -> Finding | None:
     name = node.inputs[1]
     return (
         finding("weights '{name}' are computed at run time", name=name)
-        if _is_computed(graph, name)
+        if graph.values[name].constant is None
         else None
     )
-
-
-def _is_computed(graph: Graph, name: str) -> bool:
-    return graph.values[name].constant is None
 
 
 @rule("only int8 and uint8 weights run on the accelerator")

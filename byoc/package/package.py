@@ -313,13 +313,10 @@ def build_package(
         content = model.SerializeToString(deterministic=True)
     contents = dict(zip(members(name), (graph_text, content, arrays.block()), strict=True))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    tool = f"{NAME} {version_of(NAME)}".strip()
     return Package(
-        source, graph, annotations, rewritten, _tool(), sums, contents.__getitem__, fidelity
+        source, graph, annotations, rewritten, tool, sums, contents.__getitem__, fidelity
     )
-
-
-def _tool() -> str:
-    return f"{NAME} {version_of(NAME)}".strip()
 
 
 def _manifest(package: Package) -> bytes:

@@ -286,7 +286,7 @@ class BoundaryWriter:
         self._tensors = {
             name: TensorParameters(*plan.given[name])
             if name in plan.given
-            else _range_parameters(*plan.ranges[name])
+            else _make_parameters(*map(np.asarray, plan.ranges[name]), symmetric=False)
             for name in {*plan.roots.values()}
         }
         self._weights = {
@@ -437,11 +437,6 @@ class BoundaryWriter:
 
 BIAS = 2
 """Operand position of the bias of a product."""
-
-
-def _range_parameters(low: np.float32, high: np.float32) -> TensorParameters:
-    """Return scale and zero point of a computed tensor with range ``low`` to ``high``."""
-    return _make_parameters(np.asarray(low), np.asarray(high), symmetric=False)
 
 
 def _constant_parameters(

@@ -56,7 +56,11 @@ class WideTensors:
         self._closures = [
             {node.name for node in closure.nodes} for closure in find_quantised_closures(model)
         ]
-        self._data = {node.name: _list_data(self._view, node) for node in self._nodes}
+        # the variable operands of a node
+        self._data = {
+            node.name: [name for name in node.input if name and name not in self._view.constants]
+            for node in self._nodes
+        }
         self.sums = {node.name for node in self._nodes if _has_sums(self._view, node)}
         self._macs = {node.name: count_macs(self._view, node) for node in self._view.nodes}
         self._most = MOST_FLOAT_MACS * sum(self._macs.values())
@@ -88,11 +92,6 @@ class WideTensors:
     def is_within_budget(self, wide: Collection[str]) -> bool:
         """Return True if few enough multiply-accumulates run in float."""
         return sum(self._macs.get(name, 0) for name in self.list_float_nodes(wide)) <= self._most
-
-
-def _list_data(view: OnnxView, node: NodeProto) -> list[str]:
-    """Return the variable operands of a node."""
-    return [name for name in node.input if name and name not in view.constants]
 
 
 def _is_movement(node: NodeProto) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
-from experiments.figure import Figure, describe_figure, figures_of, format_figure, values_of
+from experiments.figure import describe_figure, figures_of, format_figure, values_of
 from experiments.report.checks import HardwareCheck, OutputsCheck
 from experiments.report.fidelity import batch_line, calibration_line, fidelity_line
 from experiments.report.machine import ABSENT
@@ -265,12 +265,9 @@ def layer_table(rows: Sequence[Row]) -> ReportTable:
         *((figure.head, "right", 7) for figure in (further if rows else _FURTHER)),
     )
     for row in rows:
-        table.add_row(*_cells_of(row, known), *_further_cells(row, further))
+        more = (format_figure(row[figure.name], figure.unit) for figure in further)
+        table.add_row(*_cells_of(row, known), *more)
     return table
-
-
-def _further_cells(row: Row, further: Iterable[Figure]) -> Iterator[str]:
-    return (format_figure(row[figure.name], figure.unit) for figure in further)
 
 
 def _cells_of(row: Row, known: Collection[str]) -> Iterator[str]:

@@ -157,9 +157,9 @@ def _convert_widening(one: FloatOperation) -> None:
     _convert_unary("Cast", one, to=TensorProto.FLOAT)
 
 
-def _convert_reshape(one: FloatOperation) -> None:
+def _convert_shape(kind: str, one: FloatOperation) -> None:
     shape = one.constant(np.array(one.result(), np.int64))
-    one.finish(one.add("Reshape", [one.natural(0), shape]))
+    one.finish(one.add(kind, [one.natural(0), shape]))
 
 
 def _convert_transpose(one: FloatOperation) -> None:
@@ -275,11 +275,6 @@ def _convert_split(operand: int, one: FloatOperation) -> None:
 def _convert_tile(one: FloatOperation) -> None:
     repeats = one.constant(one.parameter(1, "repeats").astype(np.int64))
     one.finish(one.add("Tile", [one.natural(0), repeats]))
-
-
-def _convert_broadcast(one: FloatOperation) -> None:
-    shape = one.constant(np.array(one.result(), np.int64))
-    one.finish(one.add("Expand", [one.natural(0), shape]))
 
 
 def _convert_gather(one: FloatOperation) -> None:
@@ -407,7 +402,7 @@ CONVERTERS: Mapping[str, Convert] = {
     "RESIZE_NEAREST_NEIGHBOR": partial(_convert_resize, "nearest"),
     "DEPTH_TO_SPACE": partial(_convert_blocks, "DepthToSpace"),
     "SPACE_TO_DEPTH": partial(_convert_blocks, "SpaceToDepth"),
-    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _convert_reshape),
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), partial(_convert_shape, "Reshape")),
     "TRANSPOSE": _convert_transpose,
     **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), _convert_pad),
     "CONCATENATION": _convert_concatenation,
@@ -418,7 +413,7 @@ CONVERTERS: Mapping[str, Convert] = {
     "SPLIT": partial(_convert_split, 1),
     "SPLIT_V": partial(_convert_split, 0),
     "TILE": _convert_tile,
-    "BROADCAST_TO": _convert_broadcast,
+    "BROADCAST_TO": partial(_convert_shape, "Expand"),
     "GATHER": _convert_gather,
     "ARG_MAX": partial(_convert_search, "ArgMax"),
     "ARG_MIN": partial(_convert_search, "ArgMin"),

@@ -40,10 +40,8 @@ def slice_splits(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | Non
     nodes = []
     for number, name in read.items():
         start = sum(sizes[:number])
-        bounds = [
-            graph.constant(f"{name}_{key}", np.array([n]))
-            for key, n in _bounds(start, start + sizes[number], axis)
-        ]
+        ends = {"start": start, "end": start + sizes[number], "axis": axis}
+        bounds = [graph.constant(f"{name}_{key}", np.array([n])) for key, n in ends.items()]
         label = f"{node.name}_{number}" if node.name else ""
         nodes.append(helper.make_node("Slice", [node.input[0], *bounds], [name], label))
     return nodes
@@ -63,10 +61,6 @@ def _split_sizes(graph: GraphView, node: NodeProto) -> list[int] | None:
     length = shape[int(attributes(node).get("axis", 0))]
     most = -(-length // len(node.output))
     return [max(min(most, length - number * most), 0) for number in range(len(node.output))]
-
-
-def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
-    return ("start", start), ("end", end), ("axis", axis)
 
 
 @write_operators("PRelu")
