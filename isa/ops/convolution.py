@@ -168,11 +168,11 @@ EX_GROUPS = Register(
 
 
 def group_shape(command: Command) -> tuple[int, int, int]:
-    """Return the shape of a grouped convolution as (G, IC/G, OC/G).
+    """Return the shape of a convolution as (G, IC/G, OC/G); OP_CONV has one group.
 
     Raises InputError if EX_GROUPS does not divide the channels.
     """
-    groups = command["EX_GROUPS"]
+    groups = command.registers.get(EX_GROUPS.name, 1)
     ic = command["EX_INPUT_CHANNELS"]
     oc = command["EX_OUTPUT_CHANNELS"]
     if not groups or ic % groups or oc % groups:
@@ -362,12 +362,8 @@ def _work(command: Command) -> ConvolutionWork:
 
     OP_DEPTH_CONV has one group per output channel.
     """
-    if "EX_GROUPS" in command.registers:
-        groups = group_shape(command)
-    elif command.instruction.mnemonic == OP_DEPTH_CONV.mnemonic:
-        groups = command["EX_OUTPUT_CHANNELS"], 1, 1
-    else:
-        groups = 1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    is_depthwise = command.instruction.mnemonic == OP_DEPTH_CONV.mnemonic
+    groups = (command["EX_OUTPUT_CHANNELS"], 1, 1) if is_depthwise else group_shape(command)
     return ConvolutionWork(
         *groups, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"], taps(command)
     )

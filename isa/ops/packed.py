@@ -54,12 +54,11 @@ from isa.packing import (
 
 
 def _read_convolution(command: Command) -> ArrayProduct:
-    groups = group_shape(command) if "EX_GROUPS" in command.registers else None
-    channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
+    groups, inputs, outputs = group_shape(command)
     kernel = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
     plane = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
     strides = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
-    shape = WeightShape(channels[0], channels[2], channels[1], *kernel)
+    shape = WeightShape(groups, outputs, inputs, *kernel)
     product = ArrayProduct(
         shape, *plane, strides[1], gapless=gapless(plane[1], command["EX_INPUT_WIDTH"], *strides)
     )
