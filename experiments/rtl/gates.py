@@ -4,7 +4,6 @@ Gates are counted per component.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from dla_sim.presets import Preset
@@ -28,9 +27,7 @@ ESTIMATED_IS = (
 )
 
 
-def synthesise_hardware(
-    hardware: Preset, *, logs: Path | None = None, progress: Progress = silent
-) -> Synthesis:
+def synthesise_hardware(hardware: Preset, *, progress: Progress = silent) -> Synthesis:
     """Synthesise a machine's hardware into gates, with its configuration tied to constants.
 
     Raise InputError as ``synthesise`` does.
@@ -41,7 +38,7 @@ def synthesise_hardware(
     text = machine_text(
         limits_of(arch, timing, pipelined=is_pipelined(timing)), strap_values(arch, timing)
     )
-    return synthesise(*split_text(text), NAME, logs=logs, progress=progress)
+    return synthesise(*split_text(text), NAME, progress=progress)
 
 
 def component_rows(found: Synthesis) -> list[dict[str, Any]]:

@@ -169,7 +169,6 @@ def test_every_option_that_writes_says_so() -> None:
         "png",
         "output",
         "export",
-        "logs",
         "junit",
     }
     found = 0

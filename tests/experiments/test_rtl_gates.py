@@ -28,7 +28,7 @@ FOUND = Synthesis(
 def test_the_command_counts_by_component(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gates, "synthesise_hardware", lambda hardware, *, logs, progress: FOUND)
+    monkeypatch.setattr(gates, "synthesise_hardware", lambda hardware, *, progress: FOUND)
     places = tmp_path / "gates.json", tmp_path / "gates.csv"
     assert (
         main(
