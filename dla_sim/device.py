@@ -243,7 +243,8 @@ class Device:
         progress: callback with a line of text per step.
 
     Raises:
-        InputError: ``compiled`` is set and the extra ``fast`` is not installed.
+        InputError: ``arch`` or ``timing`` is of another type, or ``compiled`` is set and the extra
+            ``fast`` is not installed.
     """
 
     def __init__(
@@ -258,6 +259,12 @@ class Device:
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
+        for name, given, kind in (("arch", self.arch, Arch), ("timing", self.timing, Timing)):
+            if not isinstance(given, kind):
+                remedy = f"give the {name} of a machine, such as load_hardware().{name}"
+                raise InputError(
+                    f"Device: {name} is {given!r:.80}, which is no {kind.__name__}; {remedy}"
+                )
         self.timing.word_cycles(self.arch.memory.word)
         self._engine = engine
         self._kernels = Kernels(self.arch, load_compiled() if compiled else None)

@@ -163,8 +163,13 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     """Return the application with the command that a command line names first.
 
     If ``words`` start with an option, the application has no commands. If they start with an
-    unknown command, it has all, which the error message needs.
+    unknown command, it has all, which the error message needs. When a shell completes a command
+    line, the other commands are only names.
     """
+    completed = "_DLA_COMPLETE" in os.environ
+    if completed:
+        shell = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", ""))
+        words = shell.split()[1:]
     is_option = bool(words) and words[0].startswith("-") and words[0] != "--"
     wanted = words[:1] if is_option or set(words[:1]) & COMMANDS.keys() else COMMANDS
     app = typer.Typer(
@@ -179,6 +184,11 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
         rich_markup_mode=None if is_option else "rich",
     )
     app.callback()(_options)
+    if completed:
+        for panel in PANELS.values():
+            for name in (name for name in panel if name not in words[:1]):
+                app.command(name, help=panel[name][1])(lambda: None)
+        wanted = words[:1]
     for name in filter(wanted.__contains__, COMMANDS):
         from experiments.cli.options import limit_command
 

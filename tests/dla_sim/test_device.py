@@ -255,3 +255,9 @@ def test_the_package_offers_its_interface() -> None:
         assert getattr(dla_sim, name).__name__ == name
     assert dla_sim.Device is Device
     assert not hasattr(dla_sim, "Machine")
+
+
+@pytest.mark.parametrize("name", ["arch", "timing"])
+def test_a_machine_of_another_type_is_named_in_one_line(name: str) -> None:
+    with pytest.raises(InputError, match=rf"^Device: {name} is 'balanced-64', which is no \w+; "):
+        Device(**{name: "balanced-64"})  # type: ignore[arg-type]

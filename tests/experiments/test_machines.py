@@ -22,6 +22,7 @@ from dla_sim.presets import (
     preset_toml,
 )
 from dla_sim.timing import Timing
+from experiments.cli.main import COMMANDS
 from experiments.machines.discovery import list_machines
 from isa.arch import Arch, flat
 from tests.experiments.command_line import dla
@@ -108,6 +109,7 @@ def test_two_results_cannot_both_be_standard_output(capsys: pytest.CaptureFixtur
     ("words", "offered"),
     [
         ("dla pres", ["presets"]),
+        ("dla r", ["run", "report", "runs", "repro", "rtl"]),
         ("dla run digits", ["digits-cnn", "digits-model.onnx"]),
         ("dla run digits-cnn --preset balanced-2", ["balanced-256"]),
         ("dla run digits-cnn --set sram_b", ["sram_bytes=", "sram_banks="]),
@@ -122,16 +124,30 @@ def test_shells_complete(words: str, offered: list[str], tmp_path: Path) -> None
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),
     }
-    program = "import sys; from experiments.cli.main import main; sys.exit(main([]))"
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", COMPLETE],
         cwd=tmp_path,
         env={**os.environ, **asked},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert (done.stdout.split(), done.stderr) == (offered, "")
+    command = words.split()[1]
+    imported = [command] if command in COMMANDS else []
+    if command == "presets":
+        imported = ["catalogue"]
+    assert (done.stdout.split(), done.stderr.split()) == (offered, imported)
+
+
+COMPLETE = """
+import sys
+from experiments.cli.main import COMMANDS, main
+status = main([])
+files = {place.partition(":")[0] for place in COMMANDS.values()}
+print(*sorted(one for one in files if f"experiments.cli.{one}" in sys.modules), file=sys.stderr)
+sys.exit(status)
+"""
+"""Program that completes a command line and prints the files of commands that it imported."""
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
