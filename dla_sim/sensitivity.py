@@ -157,7 +157,7 @@ def find_command_sensitivity(demands: Demands, timing: Timing) -> list[CommandSe
     def change(number: int, piece: _Piece, sign: int) -> CycleChange | None:
         if piece.reach(sign):
             return CycleChange(sign * piece.slope, piece.reach(sign), False)
-        return _follow(partial(_shift_end, demands, timing, number), piece, sign)
+        return _follow(partial(_shift_end, demands, timing, number), piece, sign, 1)
 
     return [
         CommandSensitivity(change(number, piece, 1), change(number, piece, -1))
@@ -165,12 +165,14 @@ def find_command_sensitivity(demands: Demands, timing: Timing) -> list[CommandSe
     ]
 
 
-def _follow(run: Callable[[int], _Piece | None], base: _Piece, sign: int) -> CycleChange | None:
+def _follow(
+    run: Callable[[int], _Piece | None], base: _Piece, sign: int, runs: int = MAX_RUNS
+) -> CycleChange | None:
     """Return the change for each step in a direction; None if the first step cannot run."""
     piece: _Piece | None = base
     cycles = None
     until = 0
-    for _ in range(MAX_RUNS):
+    for _ in range(runs):
         assert piece is not None
         edge = until + piece.reach(sign)
         if edge > until and cycles in (None, sign * piece.slope):
@@ -240,8 +242,20 @@ def _join(pieces: Iterable[_Piece]) -> _Piece:
 
 def _shift_end(demands: Demands, timing: Timing, number: int, cycles: int) -> _Piece | None:
     """Return the run in which a command ends later by ``cycles``; None if it cannot."""
-    found = _run_lines(demands, timing, {}, range(number, number + 1), cycles)
-    return found[0] if found else None
+    workload = Workload(demands, timing)
+    if cycles < -_find_most_earlier(workload, number):
+        return None
+    workload.phases["tail"][number] += cycles
+    return _Piece(_find_total(workload))
+
+
+def _find_most_earlier(workload: Workload, number: int) -> int:
+    """Return the most cycles by which a command can end earlier.
+
+    A data phase keeps its length, and so does a computation that transfers may delay.
+    """
+    lead, slots, tail = (int(column[number]) for column in workload.phases.values())
+    return tail if slots or number in workload.bank_loads else lead + tail - 1
 
 
 def _find_total(workload: Workload) -> int:
@@ -253,21 +267,12 @@ def _find_total(workload: Workload) -> int:
 
 
 def _run_lines(
-    demands: Demands,
-    timing: Timing,
-    slopes: Mapping[str, _Slopes],
-    commands: range,
-    shift: int = 0,
+    demands: Demands, timing: Timing, slopes: Mapping[str, _Slopes], commands: range
 ) -> list[_Piece]:
-    """Run a program on lines; return its piece for each of ``slopes`` and of ``commands``.
-
-    The commands end later by ``shift`` cycles; there are no pieces if one of them cannot.
-    """
+    """Run a program on lines; return its piece for each of ``slopes`` and of ``commands``."""
     plain = Workload(demands, timing)
     columns = plain.columns
     cycles = columns["lead"] + columns["slots"] + columns["tail"]
-    cycles[list(commands)] += shift
-    plain.phases["tail"][list(commands)] += shift
     width = len(slopes) + len(commands)
     lead, tail = np.zeros((2, len(plain), width), dtype=np.int64)
     latency = np.zeros(width, dtype=np.int64)
@@ -277,11 +282,7 @@ def _run_lines(
         low[column], high[column] = _limit(timing, key, cycles, one.lead + one.tail)
     for column, number in enumerate(commands, len(slopes)):
         tail[number, column] = 1
-        high[column] = MAX_SHIFT - shift
-        delayed = columns["slots"][number] or number in plain.bank_loads
-        low[column] = -plain.phases["tail"][number] if delayed else 1 - cycles[number]
-    if (low > 0).any() or (high < 0).any():
-        return []
+        low[column], high[column] = -_find_most_earlier(plain, number), MAX_SHIFT
     valid = Validity(low, high)
     phases = {
         "lead": _make_lines(plain.phases["lead"], lead, valid),
