@@ -28,8 +28,8 @@ from typing import Any
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import arch as machine_of
 from benchmarks.compiler import write_markdown
+from byoc.compiled import Region
 from byoc.compiler import compile_regions
-from byoc.emission.region import Region
 from byoc.estimate.account import pieces
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import COMMAND_OVERHEAD

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from byoc.compiler import CompiledNetwork, compile
+    from byoc.compiled import CompiledNetwork
+    from byoc.compiler import compile
     from byoc.importing import import_model
     from byoc.options import CompileOptions
     from byoc.package.package import Package, load_package, save_package
@@ -20,7 +21,7 @@ else:
         __name__,
         {
             "CompileOptions": "byoc.options",
-            "CompiledNetwork": "byoc.compiler",
+            "CompiledNetwork": "byoc.compiled",
             "Package": "byoc.package.package",
             "compile": "byoc.compiler",
             "import_model": "byoc.importing",

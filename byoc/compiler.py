@@ -3,63 +3,23 @@
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TypedDict, Unpack
 
-from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fit_operations
+from byoc.compiled import CompiledNetwork, Partition, Region
+from byoc.emission.region import Compiled, compile_region, fit_operations
 from byoc.estimate.bus import DEFAULT_BUS, BusTiming, MemoryBus, bus_of
-from byoc.graph import Graph, Value
+from byoc.graph import Value
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, Choices, CompileOptions, Grouped, Schedule, target_of
 from byoc.package.interface import Interface, connect
-from byoc.package.package import Package, summary_html
-from byoc.partitioning.partition import Partition, Partitioner
+from byoc.package.package import Package
+from byoc.partitioning.partition import Partitioner
 from byoc.scheduling.search_pool import SearchPool, sizeless
 from byoc.scheduling.tile_search import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.program import Program
 from isa.progress import Progress, report_each, silent
-
-
-@dataclass(frozen=True, eq=False)
-class CompiledNetwork:
-    """Package compiled for one Arch: partition, and program and report for each region by index.
-
-    ``interface`` declares the tensors that the application passes in and gets back.
-    """
-
-    package: Package
-    interface: Interface
-    arch: Arch
-    options: CompileOptions
-    partition: Partition
-    programs: Mapping[int, Program]
-    reports: Mapping[int, CompileReport]
-
-    def __repr__(self) -> str:
-        return (
-            f"<CompiledNetwork {self.package.source!r}: {len(self.programs)} programs for "
-            f"{self.arch.digest()}>"
-        )
-
-    def _repr_html_(self) -> str:
-        ours = sum(len(region.nodes) for region in self.partition.regions)
-        rows = {
-            "machine": repr(self.arch),
-            "compiled with": " ".join(self.options.words) or "the defaults",
-            "on the accelerator": f"{ours} of {len(self.graph.nodes)} nodes in "
-            f"{len(self.programs)} regions",
-            "words": ", ".join(f"{len(program.words):,}" for program in self.programs.values()),
-        }
-        return summary_html(repr(self), rows)
-
-    @property
-    def graph(self) -> Graph:
-        """Canonical graph between the ports of the interface."""
-        return self.interface.graph
-
 
 MACHINES_KEPT = 4
 """Number of machines whose searches a pool keeps."""

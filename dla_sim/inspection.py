@@ -248,7 +248,7 @@ def find_residents(
     for number in order:
         end = int(times.end[number])
         for access in operands[number].reads:
-            for written in np.unique(writer[pieces.find_touched(access)]).tolist():
+            for written in set(writer[pieces.find_touched(access)].tolist()):
                 used[written] = end
         for access in operands[number].writes:
             where = pieces.find_touched(access)

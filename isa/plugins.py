@@ -250,6 +250,12 @@ def load_entry_points(group: str, kind: type[Kind], name: str) -> Iterator[tuple
         yield owner, _load(found[owner], owner, kind, name)
 
 
+@cache
+def has_entry_points(group: str) -> bool:
+    """Return whether an installed package has entry points of a group."""
+    return any(_entries(group))
+
+
 def _entries(group: str) -> Iterator[EntryPoint]:
     """Yield the entry points of a group, once per installed package.
 

@@ -34,7 +34,7 @@ class ProgramHeader(BaseModel):
     It is validated because any program may have written it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: _Text
     arch: Arch

@@ -14,7 +14,7 @@ from byoc.bare_metal.source import (
     network_source,
     one_line,
 )
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.headers import device_header

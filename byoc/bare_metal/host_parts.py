@@ -27,6 +27,7 @@ from byoc.bare_metal.calls import (
     to_bytes,
 )
 from byoc.bare_metal.integer_parts import translate_integer_node
+from byoc.compiled import HostPart
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Graph, Node, Value
 from byoc.host.sessions import Numerics, PartSession, opener
@@ -44,7 +45,6 @@ from byoc.operators.pieces import NOTHING, find_pieces
 from byoc.operators.registry import find_family
 from byoc.operators.rules import Refusal
 from byoc.package.package import Model
-from byoc.partitioning.partition import HostPart
 from isa.errors import InputError
 
 MAX_COPIES = 64

@@ -9,8 +9,7 @@ import numpy as np
 
 from byoc.bare_metal.calls import BufferArgument, CCall, StructArgument, c_type, count_bytes
 from byoc.bare_metal.host_parts import HostTranslator, copy_call
-from byoc.compiler import CompiledNetwork
-from byoc.emission.region import Region
+from byoc.compiled import CompiledNetwork, Region
 from byoc.graph import StatePair, Value
 from byoc.layout.region import get_boundary_layout
 from byoc.operators import domain

@@ -6,18 +6,19 @@ It also computes the schedule-independent demand of a region: bytes to move and 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
 import numpy as np
 
+from byoc.compiled import CompileReport, Demand, Region
 from byoc.emission.dataflow import dataflow_of
 from byoc.emission.emit import ALIGNMENT, emit
 from byoc.estimate.account import price_cycles
 from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import Compute
-from byoc.graph import Node, Value
+from byoc.graph import Value
 from byoc.layout.region import compute_stored_shape, finer_parts, has_stated_layouts
 from byoc.operators.geometry import Geometry
 from byoc.operators.layer import (
@@ -47,44 +48,6 @@ from byoc.scheduling.tiling import Budget, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor, TensorType
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Nodes of a model that the accelerator runs as one program.
-
-    ``inputs`` and ``outputs`` are names of integer tensors, in order. ``guards`` are conditions and
-    their values for which the results are used; for others the host does not run the region.
-    """
-
-    index: int
-    name: str
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    operations: tuple[Operator, ...]
-    guards: tuple[tuple[str, bool], ...] = ()
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """Report of one compilation.
-
-    It has command words before and after elision, peak SRAM, and tiles of each layer.
-    ``compulsory_bytes`` counts inputs that are read, outputs, and constants as stored by this
-    program, each byte once. ``demand`` is the minimum of any program. ``choices`` is the complete
-    schedule; compiling with it again gives the same program. ``estimates`` are the expected cycles
-    by layer. With schedule ``seed`` both are empty.
-    """
-
-    words_before_elision: int
-    words: int
-    sram_peak_bytes: int
-    tiles: Mapping[str, int]
-    compulsory_bytes: int
-    demand: Demand
-    choices: Choices
-    estimates: Mapping[str, int]
 
 
 def tiles_by_layer(steps: tuple[CommandStep, ...]) -> dict[str, int]:
@@ -415,26 +378,6 @@ def _tensors(
         *(tensor(name, "input") for name in region.inputs),
         *(tensor(name, "output") for name in region.outputs),
     )
-
-
-@dataclass(frozen=True)
-class Demand:
-    """Lower bounds of a region's cycles, commands and bytes, for any schedule or mapping.
-
-    ``compute_cycles`` excludes fill and drain; ``commands`` is the number of EX commands.
-    ``nbytes`` counts inputs that are read, outputs, and constants without gaps and look-up tables,
-    each byte once and without intermediates. ``constants`` is the constants' part of ``nbytes``.
-    """
-
-    compute_cycles: int
-    commands: int
-    nbytes: int
-    constants: int
-
-    @property
-    def apart(self) -> tuple[int, int]:
-        """Bytes of inputs and outputs, and bytes of constants, which may be in two memories."""
-        return self.nbytes - self.constants, self.constants
 
 
 def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, arch: Arch) -> Demand:

@@ -18,7 +18,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from onnx import ModelProto
 
-from byoc.compiler import CompiledNetwork, compile, partition_graph
+from byoc.compiled import CompiledNetwork
+from byoc.compiler import compile, partition_graph
 from byoc.estimate.bus import BusTiming
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.relax import OPERATORS, RelaxOperator, require_tvm, to_onnx, unit_to_onnx

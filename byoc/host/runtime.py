@@ -7,13 +7,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.compiler import CompiledNetwork
-from byoc.emission.region import Region
+from byoc.compiled import CompiledNetwork, HostPart, Region
 from byoc.graph import Graph, Value
 from byoc.host.sessions import PartSession, opener
 from byoc.layout.region import from_stored, to_stored
 from byoc.operators import domain
-from byoc.partitioning.partition import HostPart
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Executor, Program, Tensor

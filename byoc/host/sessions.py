@@ -20,6 +20,7 @@ import onnx
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
+from byoc.compiled import HostPart
 from byoc.estimate.constants import (
     HOST_BYTES_PER_CYCLE,
     HOST_CYCLES_PER_NODE,
@@ -32,7 +33,6 @@ from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph, Node
 from byoc.operators.host_steps import LOOKUPS, count_scalar_steps
 from byoc.package.package import KNOWN, Count, Model, Package
-from byoc.partitioning.partition import HostPart
 from byoc.runtimes.litert import Resolver
 from byoc.runtimes.protobuf import read_defined_results
 from byoc.runtimes.session import OnnxRuntimeSession

@@ -31,7 +31,7 @@ def verify_graph(graph: Graph) -> Graph:
     """
     for value in graph.values.values():
         _verify_value(value)
-    _verify_size(graph.values.values())
+    verify_size(graph.values.values())
     known = {
         *graph.inputs,
         *(name for name, value in graph.values.items() if value.constant is not None),
@@ -108,7 +108,7 @@ def _verify_value(value: Value) -> None:
             )
 
 
-def _verify_size(values: Iterable[Value]) -> None:
+def verify_size(values: Iterable[Value]) -> None:
     sizes = {value.name: value.elements * _item_bytes(value.dtype) for value in values}
     if sizes:
         largest = max(sizes, key=sizes.__getitem__)

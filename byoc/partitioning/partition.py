@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from types import MappingProxyType
 from typing import Literal
 
-from byoc.emission.region import Region
+from byoc.compiled import HostPart, Partition, Placement, Region
 from byoc.estimate.constants import MAX_OPERATIONS
 from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
@@ -22,56 +22,6 @@ from byoc.partitioning.branches import Guard, Guards, find_guards
 
 Outcome = tuple[Operator, ...] | Refusal
 NO_GUARDS: Mapping[str, Guards] = MappingProxyType({})
-
-
-@dataclass(frozen=True, eq=False)
-class HostPart:
-    """Nodes that run on the CPU together, between tensors named as in the embedded ONNX model."""
-
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Placement of one canonical node; ``reason`` and ``rule`` explain a node on the CPU.
-
-    ``region`` is the index of its region. ``rule`` names the general rule, ``reason`` explains
-    this case.
-    """
-
-    node: str
-    op_type: str
-    on: Literal["dla", "cpu"]
-    region: int | None
-    reason: str | None
-    onnx_nodes: tuple[str, ...]
-    rule: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Partition:
-    """Parts of a graph in execution order, and the placement of nodes in graph order.
-
-    ``shortages`` has, by node name, the buffers that do not fit the machine's memory.
-    """
-
-    graph: Graph
-    parts: tuple[Region | HostPart, ...]
-    placement: tuple[Placement, ...]
-    shortages: Mapping[str, Shortage] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"<Partition of {self.graph!r} into {len(self.parts)} parts>"
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Region))
-
-    @property
-    def host_parts(self) -> tuple[HostPart, ...]:
-        return tuple(part for part in self.parts if isinstance(part, HostPart))
 
 
 Fit = Callable[[tuple[Operator, ...]], tuple[Operator, ...] | Shortage]

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from byoc.compiled import Region
 from byoc.compiler import compile_regions, partition_graph
-from byoc.emission.region import Compiled, Region
+from byoc.emission.region import Compiled
 from byoc.estimate.bus import MemoryBus
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.forms import Positions

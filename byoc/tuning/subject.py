@@ -13,8 +13,9 @@ from itertools import accumulate
 from math import lcm
 from typing import NamedTuple
 
+from byoc.compiled import Region
 from byoc.compiler import compile_regions
-from byoc.emission.region import Compiled, Region, empty_memory, order_layers
+from byoc.emission.region import Compiled, empty_memory, order_layers
 from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.graph import Value
 from byoc.operators.geometry import Geometry

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from byoc.compiler import CompiledNetwork, CompilerPool, compile
+from byoc.compiled import CompiledNetwork
+from byoc.compiler import CompilerPool, compile
 from byoc.estimate.bus import MemoryBus, bus_of
 from byoc.host.sessions import estimate_cycles
 from byoc.options import CompileOptions

@@ -22,10 +22,9 @@ from experiments.running.given import AnyMachine, Compiling, Given
 from isa.errors import InputError
 
 if TYPE_CHECKING:
-    from byoc.compiler import CompiledNetwork
+    from byoc.compiled import CompiledNetwork, Partition
     from byoc.package.interface import Interface
     from byoc.package.package import Package
-    from byoc.partitioning.partition import Partition
     from dla_sim.presets import Preset
     from dla_sim.timing import Timing
     from experiments.report.schema import EndToEnd

@@ -14,7 +14,7 @@ from isa.errors import InputError
 
 if TYPE_CHECKING:
     from byoc.bare_metal.source import NetworkSample
-    from byoc.compiler import CompiledNetwork
+    from byoc.compiled import CompiledNetwork
     from byoc.host.runtime import Runtime, Tensors
     from dla_sim.device import Trace
 

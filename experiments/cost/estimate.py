@@ -75,7 +75,7 @@ _AREA = Figure(
 
 
 class _CostPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class EnergyParts(_CostPart):

@@ -27,7 +27,7 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class _TablePart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Sourced(_TablePart):
@@ -233,7 +233,7 @@ class SynthesisedGates(BaseModel):
     is the logic depth of ``deepest``, the component with the longest path.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     machine: str
     ic: int

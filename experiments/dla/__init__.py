@@ -87,7 +87,8 @@ if __name__ != "dla":
 _claim()
 
 if TYPE_CHECKING:
-    from byoc.compiler import CompiledNetwork, compile
+    from byoc.compiled import CompiledNetwork
+    from byoc.compiler import compile
     from byoc.options import CompileOptions
     from byoc.package.package import Package, load_package, save_package
     from dla.loading import load
@@ -133,7 +134,7 @@ else:
         {
             "Advice": "experiments.advise.advice",
             "CompileOptions": "byoc.options",
-            "CompiledNetwork": "byoc.compiler",
+            "CompiledNetwork": "byoc.compiled",
             "DeadlockError": "dla_sim.engine.times",
             "Device": "dla_sim.device",
             "DoesNotFitError": "isa.errors",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.decoding.decoding import (
     LEAST_STEPS,

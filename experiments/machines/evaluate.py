@@ -13,21 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from byoc.emission.region import Region
+from byoc.compiled import HostPart, Partition, Placement, Region
 from byoc.graph import Graph, Node
 from byoc.host.sessions import estimate_cycles
 from byoc.operators.registry import Annotation
 from byoc.operators.rules import make_unknown_operator
 from byoc.partitioning.forcing import FORCED
-from byoc.partitioning.partition import (
-    HostPart,
-    NodeGroup,
-    Partition,
-    Placement,
-    boundary,
-    merge,
-    readers,
-)
+from byoc.partitioning.partition import NodeGroup, boundary, merge, readers
 from dla_sim.engine.breakdown import PARTS
 from experiments.machines.description import (
     CyclePart,

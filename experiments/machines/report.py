@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from byoc.compiled import Partition
 from byoc.graph import Graph
 from byoc.options import CompileOptions
 from byoc.package.package import Package
-from byoc.partitioning.partition import Partition
 from experiments.machines.evaluate import (
     EvaluatedLayer,
     Evaluation,

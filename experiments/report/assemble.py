@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.compiler import CompiledNetwork
-from byoc.emission.region import Region
+from byoc.compiled import CompiledNetwork, Partition, Region
 from byoc.estimate.constants import HOST_BYTES_PER_CYCLE
 from byoc.graph import Graph
 from byoc.host.sessions import estimate_cycles
@@ -27,7 +26,6 @@ from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.options import CompileOptions
 from byoc.package.interface import Interface, NetworkPort, connect
 from byoc.package.package import Package
-from byoc.partitioning.partition import Partition
 from dla_sim.device import Trace
 from dla_sim.presets import Preset
 from dla_sim.timing import MemoryTiming, Timing

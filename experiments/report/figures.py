@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.emission.region import Demand
+from byoc.compiled import Demand
 from dla_sim.device import Trace
 from dla_sim.engine.accounts import causes_of
 from dla_sim.engine.times import completion_order

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from byoc.compiled import Partition
 from byoc.estimate.constants import MICROCONTROLLERS
 from byoc.host.sessions import estimate_microcontroller_cycles
-from byoc.partitioning.partition import Partition
 from experiments.report.schema import EndToEnd
 from experiments.report.terminal import ReportTable, plain_table
 

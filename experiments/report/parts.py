@@ -23,6 +23,7 @@ class Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        defer_build=True,
         populate_by_name=True,
         serialize_by_alias=True,
         allow_inf_nan=False,

@@ -10,13 +10,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from byoc.compiler import CompiledNetwork
-from byoc.emission.region import CompileReport, Demand, Region
+from byoc.compiled import (
+    CompiledNetwork,
+    CompileReport,
+    Demand,
+    HostPart,
+    Partition,
+    Placement,
+    Region,
+)
 from byoc.operators.layer import Shortage
 from byoc.options import CompileOptions, from_json, to_json
 from byoc.package.interface import connect
 from byoc.package.package import Package
-from byoc.partitioning.partition import HostPart, Partition, Placement
 from dla_sim.presets import Preset
 from experiments.cost.table import DEFAULT_TABLE, FOLDER
 from experiments.running.given import Compiling

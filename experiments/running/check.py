@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from byoc.graph import Graph, Value
 from byoc.host.runtime import NetworkRun
 from byoc.host.sessions import (

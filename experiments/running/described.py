@@ -11,14 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from byoc.compiled import HostPart, Partition, Region
 from byoc.compiler import refuse_fallback
-from byoc.emission.region import Region
 from byoc.graph import Graph
 from byoc.host.runtime import NetworkRun, Tensors
 from byoc.host.sessions import PartSession, opener
 from byoc.options import DEFAULTS
 from byoc.package.interface import Interface, connect
-from byoc.partitioning.partition import HostPart, Partition
 from dla_sim.presets import DEFAULT_PRESET, preset_names
 from experiments.machines.description import (
     Arithmetic,

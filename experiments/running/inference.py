@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from byoc.compiler import CompiledNetwork
-from byoc.compiler import compile as compile_network
+from byoc.compiled import CompiledNetwork
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
@@ -316,7 +315,9 @@ def open_runtime(
     package = network.package
 
     def make() -> CompiledNetwork:
-        return compile_network(
+        from byoc import compiler  # a network from the cache needs no compiler
+
+        return compiler.compile(
             package, hardware.arch, options, timing=hardware.timing, progress=progress
         )
 

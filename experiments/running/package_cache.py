@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from byoc.operators.registry import get_built_in_families, load_installed_families
 from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
 from isa.errors import InputError
 from isa.files import ANSWER, HEAD, PACKAGE, is_leftover, kind_of, write_atomically
 from isa.installation import NAME, is_private, processor, users_folder, version_of
+from isa.plugins import OPERATORS, has_entry_points
 
 LARGEST = 2 << 30
 """Maximum size of all entries together, in bytes.
@@ -76,7 +76,8 @@ class PackageCache:
         name = f"{key}.package"
         with contextlib.suppress(InputError):
             content = self.read(name)
-            return None if content is None else load_package(self.folder / name, content)
+            if content is not None:
+                return load_package(self.folder / name, content, trusted=True)
         return None
 
     def keep(self, key: str, package: Package) -> None:
@@ -184,7 +185,7 @@ def key_of(given: Mapping[str, Any], sources: Sequence[str] = _SOURCES) -> str |
     find their ranges, so the name depends on the processor and the libraries. The result is None if
     operators of other packages are installed, because their code may change unnoticed.
     """
-    if load_installed_families() is not get_built_in_families():
+    if has_entry_points(OPERATORS):
         return None
     libraries = {
         name: version_of(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from pydantic import TypeAdapter
 
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.graph import Quantization, Value
 from byoc.host.runtime import from_device, to_device

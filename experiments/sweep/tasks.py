@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from byoc.compiled import Partition
 from byoc.compiler import CompilerPool, partition_package
 from byoc.host.sessions import estimate_cycles
 from byoc.options import CompileOptions
 from byoc.package.package import Package
-from byoc.partitioning.partition import Partition
 from byoc.scheduling.search_pool import sizeless
 from experiments.running.network import load
 from experiments.sweep.driver import Item, Planner, SweepTask

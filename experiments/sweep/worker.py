@@ -19,8 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
+from byoc.compiled import Demand, Region
 from byoc.compiler import compile_regions
-from byoc.emission.region import Compiled, Demand, Region, values_of
+from byoc.emission.region import Compiled, values_of
 from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, bus_of
 from byoc.graph import Value
 from byoc.options import CompileOptions

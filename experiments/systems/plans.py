@@ -6,12 +6,11 @@ A plan has the networks of one task.
 from collections.abc import Mapping
 from math import ceil
 
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork, HostPart
 from byoc.compiler import compile as compile_network
 from byoc.estimate.bus import MemoryBus, bus_of
 from byoc.host.sessions import estimate_cycles
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.partitioning.partition import HostPart
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
 from dla_sim.systems.work import JobStage, Plan, Plans, ProgramWork

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.estimate.bus import bus_of
 from byoc.graph import Value

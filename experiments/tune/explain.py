@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from byoc.compiled import Partition
 from byoc.compiler import compile, compile_regions, partition_package
 from byoc.emission.region import Compiled, order_layers
 from byoc.estimate.account import LayerCost
@@ -16,7 +17,6 @@ from byoc.operators.geometry import Geometry
 from byoc.operators.layer import OperatorLayer, Resident, Tiling
 from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, place_groups
 from byoc.package.package import Package
-from byoc.partitioning.partition import Partition
 from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.region_context import Rooms

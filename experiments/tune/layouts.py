@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from byoc.emission.region import Region
+from byoc.compiled import Region
 from byoc.estimate.matrices import CONVOLUTIONS, Layouts, layouts_of
 from byoc.graph import Value
 from byoc.layout.region import has_stated_layouts, layout_text, operand_text

@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from byoc.compiled import Partition
 from byoc.host.sessions import Oracle
 from byoc.importing import package_of
-from byoc.partitioning.partition import Partition, Target, partition
+from byoc.partitioning.partition import Target, partition
 from isa.arch import IDEAL
 from tests.byoc.reference_execution import run_partition
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from byoc.emission.region import Region
+from byoc.compiled import Partition, Region
 from byoc.graph import Graph
 from byoc.host.sessions import opener
 from byoc.operators.activation import Activation
@@ -30,7 +30,6 @@ from byoc.operators.pooling import AveragePool, MaxPool
 from byoc.operators.products import Requantisation, RequantiseConstants, WideAdd
 from byoc.operators.records import Operand
 from byoc.operators.window import WindowOperator
-from byoc.partitioning.partition import Partition
 from isa.numerics.addition import add, add_constants, divide, multiply, subtract
 from isa.numerics.pooling import average_taps, global_average, global_average_scale
 from isa.numerics.requantising import requantise

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.emission.region import Region, compile_region
+from byoc.compiled import Region
+from byoc.emission.region import compile_region
 from byoc.graph import Graph, Value
 from byoc.operators.activation import Activation
 from byoc.operators.arithmetic import Add

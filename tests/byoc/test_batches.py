@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byoc.emission.region import Region
+from byoc.compiled import Region
 from byoc.graph import Value
 from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import byoc
-from byoc.compiler import CompiledNetwork
-from byoc.emission.region import Region, compile_region
+from byoc.compiled import CompiledNetwork, Region
+from byoc.emission.region import compile_region
 from byoc.graph import Value
 from byoc.operators.layer import make_layer
 from byoc.operators.nest import find_allowed_channels

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from byoc.compiled import CompileReport, Region
 from byoc.emission.emit import Issue, count_words, elide
-from byoc.emission.region import CompileReport, Region, compile_region, shortage
+from byoc.emission.region import compile_region, shortage
 from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import Shortage, make_layer
 from byoc.operators.nest import Span

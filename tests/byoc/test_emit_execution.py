@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byoc.emission.region import Region, shortage
+from byoc.compiled import Region
+from byoc.emission.region import shortage
 from byoc.graph import Value
 from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator

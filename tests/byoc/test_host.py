@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from byoc.compiled import HostPart
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
@@ -21,7 +22,7 @@ from byoc.host.sessions import (
     oracle_text,
 )
 from byoc.importing import package_of
-from byoc.partitioning.partition import HostPart, partition
+from byoc.partitioning.partition import partition
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds

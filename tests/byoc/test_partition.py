@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byoc.compiled import HostPart, Partition, Region
 from byoc.estimate.constants import MAX_OPERATIONS
 from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
@@ -17,7 +18,7 @@ from byoc.importing import package_of
 from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Shortage
 from byoc.operators.operator import Operator
-from byoc.partitioning.partition import HostPart, Partition, Region, merge, partition
+from byoc.partitioning.partition import merge, partition
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit
 

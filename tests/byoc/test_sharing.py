@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from byoc.bare_metal.plan import plan_network
-from byoc.compiler import CompiledNetwork, compile
+from byoc.compiled import CompiledNetwork
+from byoc.compiler import compile
 from byoc.emission import emit
 from byoc.emission.emit import share_memory
 from byoc.host.runtime import Runtime

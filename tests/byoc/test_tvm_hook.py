@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dla
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from byoc.frontend import relax as frontend
 from byoc.host.sessions import Oracle
 from byoc.importing import import_model

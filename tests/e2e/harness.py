@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.compiler import CompiledNetwork, compile
+from byoc.compiled import CompiledNetwork, Partition
+from byoc.compiler import compile
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.host.sessions import Oracle
 from byoc.importing import import_model
 from byoc.options import NOTHING, Choices
 from byoc.package.package import Package
-from byoc.partitioning.partition import Partition
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from byoc.compiler import CompiledNetwork
+from byoc import compiler
+from byoc.compiled import CompiledNetwork, HostPart
 from byoc.options import CompileOptions
-from byoc.partitioning.partition import HostPart
 from experiments.running import answers, package_cache
 from experiments.running.given import RunRequest
 from experiments.running.inference import hardware_of, infer, run_requested
@@ -34,16 +34,14 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[CompiledNetwork]:
     """Return a list of the networks that the compiler compiles from now on."""
-    from experiments.running import inference
-
     made: list[CompiledNetwork] = []
-    compiled = inference.compile_network
+    compiled = compiler.compile
 
     def count(*given: object, **more: object) -> CompiledNetwork:
         made.append(compiled(*given, **more))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(inference, "compile_network", count)
+    monkeypatch.setattr(compiler, "compile", count)
     return made
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from byoc.compiler import CompiledNetwork
+from byoc.compiled import CompiledNetwork
 from byoc.package.package import Package
 from dla_sim.engine.workload import Workload
 from dla_sim.systems import simulate, work

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from byoc.compiled import Region
 from byoc.compiler import partition_package
-from byoc.emission.region import Region
 from byoc.operators.layer import Tiling
 from byoc.options import GroupChoice
 from byoc.tuning.measured import MeasuredPieces

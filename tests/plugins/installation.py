@@ -69,6 +69,7 @@ def forget() -> None:
     """Let the process look again for installed packages."""
     plugins.load_installed_table.cache_clear()
     registry.load_installed_families.cache_clear()
+    plugins.has_entry_points.cache_clear()
 
 
 def source_of(name: str) -> str:
