@@ -37,8 +37,9 @@ from byoc.operators.window import column
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import schedule_default
 from byoc.scheduling.fusing import fuse, order_by_image
-from byoc.scheduling.lowering import Buffer, Lowered, lower, split, value_bytes
+from byoc.scheduling.lowering import Buffer, Lowered, lower, order_copies, split, value_bytes
 from byoc.scheduling.memplan import peak_bytes
+from byoc.scheduling.region_context import share_constants
 from byoc.scheduling.residency import NoTilingError
 from byoc.scheduling.search_pool import ONE_SIZE, SearchPool
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
@@ -219,7 +220,11 @@ def _layers_within(
 
     fused = fuse(region.operations, region.outputs, arch, has_tiling)
     lowered = lower(fused, values, region.inputs, region.outputs, arch.memory, has_tiling)
-    return lowered, tuple(map(layer_of, lowered.operations))
+    layers = tuple(map(layer_of, lowered.operations))
+    if share_constants(layers):
+        lowered = order_copies(lowered, budget.has_room_for)
+        layers = tuple(map(layer_of, lowered.operations))
+    return lowered, layers
 
 
 def _least_bytes(geometry: Geometry, arch: Arch) -> int:

@@ -69,7 +69,10 @@ class MoveContext:
 
 @dataclass(frozen=True)
 class Merge:
-    """Byte map of a tensor, the ``operations`` that write it, and the ``aliases`` that are kept."""
+    """Byte map of a tensor, the ``operations`` that write it, and the ``aliases`` that are kept.
+
+    Without ``operations``, the tensor keeps its producers, but consumers can read its sources.
+    """
 
     bytes: ByteMap
     operations: tuple[Operator, ...]
@@ -127,6 +130,7 @@ def merge_moves(
     skipped = {
         name for name in merges if name not in boundary and _is_skipped(name, tensors[name], merges)
     }
+    merges = {name: one for name, one in merges.items() if one.operations or name in skipped}
     result = list[Operator]()
     for operation in operations:
         name = operation.output.value
@@ -202,6 +206,10 @@ def _merge(
         one for one in tensor.producers if one.slices and one.inputs[0].value not in merges
     )
     operations = _operations(tensor.producers[0], name, bytes_moved, aliases, context)
+    if operations is None and not aliases and name in context.layouts:
+        # Steps of a recurrent layer: no single move writes a batch, but its map is known.
+        images = context.layouts[name].images
+        operations = () if 1 < images == len(bytes_moved.sources) else None
     return None if operations is None else Merge(bytes_moved, operations, aliases)
 
 

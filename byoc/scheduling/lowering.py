@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.estimate.constants import COPIED
 from byoc.graph import Value
 from byoc.layout.region import lay_out, pack_constants
 from byoc.operators.copies import Copy
@@ -113,6 +115,50 @@ def lower(
             kept.append(operation)
     places = sharing.places | {name: TensorStart(name, 0) for name in constants}
     return Lowered(tuple(kept), places, sharing.buffers(), constants, layouts)
+
+
+def order_copies(lowered: Lowered, has_room_for: Callable[[int], bool]) -> Lowered:
+    """Return a region whose copies run where few of their bytes wait in the scratchpad.
+
+    The copies of an unrolled recurrent layer cut its inputs into steps and join its results. A copy
+    to an output of the region runs just after its source is complete. The other copies run just
+    before the first operation that needs them, if all of their results would fill more than
+    1/``COPIED`` of the scratchpad. Otherwise they run early, while EX waits for the first weights.
+    """
+    outputs = {buffer.name for buffer in lowered.buffers if buffer.role == "output"}
+    places = [
+        (
+            [lowered.place(operand).buffer for operand in one.inputs],
+            lowered.place(one.output).buffer,
+        )
+        for one in lowered.operations
+    ]
+    written: dict[str, int] = {}
+    following: dict[int, list[int]] = {}  # copies to outputs, by the operation before them
+    for number, (sources, target) in enumerate(places):
+        written[target] = number
+        is_early = lowered.operations[number].traits.moves and target in outputs and sources
+        before = max((written.get(name, -1) for name in sources), default=-1)
+        following.setdefault(before if is_early and before >= 0 else number, []).append(number)
+    copies = [one for one in lowered.operations if one.traits.moves and one.inputs]
+    delays = not has_room_for(COPIED * sum([one.output.nbytes for one in copies]))
+    ordered: list[int] = []
+    waiting: dict[str, int] = {}  # delayed copies by the buffer that they write
+    results: dict[str, list[str]] = {}  # buffers that copies of each buffer write
+    for number in chain.from_iterable(following[one] for one in sorted(following)):
+        sources, target = places[number]
+        for name in (*sources, target, *results.pop(target, ())):
+            if name in waiting:
+                ordered.append(waiting.pop(name))
+        is_copy = lowered.operations[number].traits.moves and sources
+        if delays and is_copy and target not in outputs:
+            waiting[target] = number
+            for source in sources:
+                results.setdefault(source, []).append(target)
+        else:
+            ordered.append(number)
+    numbers = (*ordered, *waiting.values())
+    return replace(lowered, operations=tuple(lowered.operations[one] for one in numbers))
 
 
 def _sizes(

@@ -71,14 +71,12 @@ class RegionContext:
     @cached_property
     def shares_constants(self) -> bool:
         """True if several layers have the same constants, as the steps of an LSTM have."""
-        keys = [key for key in self.shared if key is not None]
-        return len(set(keys)) < len(keys)
+        return share_constants(self.layers)
 
     @cached_property
     def shared(self) -> tuple[Hashable, ...]:
         """Key of each layer's constants; equal keys mean equal constants, None means no key."""
-        constants = [layer.constants for layer in self.layers]
-        return tuple([None if one is None else one.shared for one in constants])
+        return list_constant_keys(self.layers)
 
     @cached_property
     def graph(self) -> FusionGraph:
@@ -107,6 +105,18 @@ class RegionContext:
     @cached_property
     def fusion(self) -> Fusion:
         return Fusion(self.layers, self.searches, self.graph, self.arch, self.bus)
+
+
+def share_constants(layers: Sequence[OperatorLayer]) -> bool:
+    """Return True if several layers have the same constants."""
+    keys = [key for key in list_constant_keys(layers) if key is not None]
+    return len(set(keys)) < len(keys)
+
+
+def list_constant_keys(layers: Sequence[OperatorLayer]) -> tuple[Hashable, ...]:
+    """Return the key of each layer's constants, None for a layer without a key."""
+    constants = [layer.constants for layer in layers]
+    return tuple([None if one is None else one.shared for one in constants])
 
 
 _Beside = tuple[Resident, int]

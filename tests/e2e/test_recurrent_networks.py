@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.importing import recurrent
 from byoc.importing import import_model
+from byoc.scheduling import memplan
 from isa.arch import Arch
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.test_recurrent_passes import network
@@ -49,3 +51,23 @@ def test_steps_share_their_weights() -> None:
     assert packed == 4 * 256 + 2 * 128 - 64, (
         "a table a step, and two products, the last of which need not be filled up"
     )
+
+
+def test_more_steps_try_no_more_placements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensors of 64 steps do not fill 4 KiB of banked memory, so that the first order fits.
+
+    When the inputs of all steps were copied before the first step, 2,182 orders were tried.
+    """
+    tried: list[int] = []
+    place = memplan._first_fit
+
+    def count(*args: Any) -> int | None:
+        tried.append(len(args[0]))
+        return place(*args)
+
+    monkeypatch.setattr(memplan, "_first_fit", count)
+    model = recurrent(64)
+    feeds = random_feeds(model, 1)
+    package = import_model(model, "steps", calibration=[feeds])
+    assert compare(package, feeds, Arch(isa="v5", sram_bytes=4096)).mismatches == 0
+    assert len(tried) <= memplan.ATTEMPTS
