@@ -75,17 +75,25 @@ def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(options, "PROGRESS_SECONDS", 1e6)
 
 
-LONG = ("fuzz_inputs", "cycles")
-"""Folders whose files take longest of all without slow tests: a minute, half a minute."""
+LONGEST = (
+    "dla_sim/rtl/test_hardware.py", "e2e/test_onnx_backend_nodes.py", "e2e/test_mutations.py",
+    "docs/test_blocks.py", "experiments/test_browser_layout.py", "experiments/test_advise.py",
+    "experiments/test_generate.py", "e2e/test_networks_of_words.py", "cycles/test_cycles.py",
+    "fuzz_inputs/test_fuzz_inputs.py", "experiments/test_tune.py", "byoc/test_every_reason.py",
+    "byoc/test_tvm_hook.py", "byoc/bare_metal/test_bundles.py",
+)  # fmt: skip
+"""Files that take the most processor time, longest first; quick tests of each take 10 s or more."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start files with slow tests first, then long ones.
+    """Start the longest files first, then files with slow tests.
 
     A worker gets whole files, and the last one should not be long.
     """
+    tests = Path(__file__).parent
+    ranks = {tests / name: rank for rank, name in enumerate(LONGEST)}
     slow = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name not in LONG))
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), item.path not in slow))
 
 
 @pytest.hookimpl(wrapper=True)
