@@ -6,9 +6,10 @@ import pytest
 
 from byoc.compiler import CompilerPool
 from tests.e2e.estimates import NEAR, layers_of, machines, networks
+from tests.rotation import rotate
 
 
-@pytest.mark.parametrize("isa", ["v4", "v5"])
+@pytest.mark.parametrize("isa", rotate(["v4", "v5"], 2))
 def test_layers_take_about_what_was_expected(isa: str) -> None:
     """95 % of the layers of light-shufflenet take the expected cycles within 5 %.
 

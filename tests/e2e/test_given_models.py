@@ -31,6 +31,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.float_models import make_model, random_arrays
 from tests.e2e.given_models import verdicts
+from tests.rotation import rotate
 
 CASES = Path(__file__).parents[1] / "cases"
 INPUTS = {
@@ -536,7 +537,7 @@ def test_what_integers_alone_cannot_scale_runs_on_the_cpu_with_the_reason() -> N
     ]
 
 
-@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("integer", rotate([False, True], 2))
 def test_random_models_are_right_or_refused(integer: bool) -> None:
     """Many more by ``python -m tests.e2e.given_models``."""
     found = list(verdicts(60, 7, integer=integer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import dla
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.host.sessions import estimate_cycles
 from byoc.importing import import_model
+from byoc.package.package import Package
 from byoc.quantisation.calibrate import default_feeds
 from experiments.report.tables import total_lines
 from isa.arch import Arch
@@ -36,6 +38,13 @@ def run_on_device(model: onnx.ModelProto, feed: Tensors) -> Comparison:
     return found
 
 
+@cache
+def compare_network(name: str) -> Comparison:
+    """Compare a network of the list with the oracle, once for all tests."""
+    model = NETWORKS[name]()
+    return run_on_device(model, feeds_of(model, 1)[0])
+
+
 def on_cpu(found: Comparison) -> set[str]:
     """Operators on the CPU except for the quantisation of inputs and outputs."""
     edges = {"QuantizeLinear", "DequantizeLinear"}
@@ -48,13 +57,12 @@ def test_device_equals_integer_model_and_passes_keep_the_file(name: str) -> None
     for feed in feeds_of(model, 2):
         for one, other in zip(run_file(model, feed), run_file(prepare(model), feed), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    run_on_device(model, feeds_of(model, 1)[0])
+    compare_network(name)
 
 
 @pytest.mark.parametrize("name", ["masked-attention", "guarded-division"])
 def test_masks_and_divisions_take_one_region(name: str) -> None:
-    model = NETWORKS[name]()
-    found = run_on_device(model, feeds_of(model, 1)[0])
+    found = compare_network(name)
     assert len(found.partition.regions) == 1
     assert on_cpu(found) <= {"Cast", "Reshape", "ReduceSum"}
 
@@ -93,13 +101,19 @@ def test_quotients_of_silence_do_not_reject_the_model(way: str) -> None:
         assert np.abs(one - other).max() < 0.05 * np.abs(one).max()
 
 
-@pytest.mark.parametrize(("brightness", "taken"), [(0.2, "else_branch"), (3.0, "then_branch")])
-@pytest.mark.parametrize("isa", ["v4", "v5"])
-def test_only_the_branch_that_the_file_takes_runs(brightness: float, taken: str, isa: str) -> None:
+@cache
+def import_conditional() -> tuple[onnx.ModelProto, Package, NDArray[np.float32]]:
+    """Return the network with a condition, its package and an image."""
     model = NETWORKS["conditional"]()
     shown = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     feeds: list[Tensors] = [{"image": shown * scale} for scale in (0.2, 3.0)]
-    package = import_model(model, calibration=iter(feeds))
+    return model, import_model(model, calibration=iter(feeds)), shown
+
+
+@pytest.mark.parametrize(("brightness", "taken"), [(0.2, "else_branch"), (3.0, "then_branch")])
+@pytest.mark.parametrize("isa", ["v4", "v5"])
+def test_only_the_branch_that_the_file_takes_runs(brightness: float, taken: str, isa: str) -> None:
+    model, package, shown = import_conditional()
     feed: Tensors = {"image": shown * brightness}
     found = simulate(package, feed, Arch(isa=isa))
     assert compare(package, feed, Arch(isa=isa)).mismatches == 0
@@ -287,22 +301,19 @@ def test_if_that_guards_a_division_is_not_computed_both_ways() -> None:
 
 @pytest.mark.parametrize("name", ["graph-network", "mixture-of-experts"])
 def test_few_rows_and_gates_take_one_region(name: str) -> None:
-    model = NETWORKS[name]()
-    found = run_on_device(model, feeds_of(model, 1)[0])
+    found = compare_network(name)
     assert len(found.partition.regions) == 1
     assert on_cpu(found) <= {"Gather"}
 
 
 def test_edges_of_a_graph_take_one_look_up() -> None:
-    model = NETWORKS["graph-network"]()
-    found = run_on_device(model, feeds_of(model, 1)[0])
+    found = compare_network("graph-network")
     on_host = [node.op_type for part in found.partition.host_parts for node in part.nodes]
     assert on_host.count("Gather") == 1
 
 
 def test_cpu_of_a_detector_selects_and_sorts_integers() -> None:
-    model = NETWORKS["yolo-head"]()
-    found = run_on_device(model, feeds_of(model, 1)[0])
+    found = compare_network("yolo-head")
     assert on_cpu(found) == {"TopK", "Gather", "Mod", "Div", "Cast"}
     values = found.partition.graph.values
     nodes = [node for part in found.partition.host_parts for node in part.nodes]

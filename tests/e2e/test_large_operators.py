@@ -9,10 +9,11 @@ import pytest
 
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.large_operators import DrawnOperator, Machine, Outcome, Subject, draw
+from tests.rotation import rotate
 
 
 @pytest.mark.parametrize("isa", [None, "v5"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rotate(range(6), 3))
 def test_drawn_operators_larger_than_the_scratchpad(seed: int, isa: str | None) -> None:
     drawn, machines = draw(seed, isa)
     subject = Subject(drawn, seed)

@@ -25,6 +25,7 @@ from experiments.running.network import Network, load_network
 from experiments.systems.request import SplitRequest
 from experiments.systems.split import SplitReport, split_json, split_network
 from tests.byoc.small_models import ModelBuilder
+from tests.rotation import rotate
 
 PRIVATE = '[memory]\nports = "private"\ngrants = {count}\n'
 
@@ -120,7 +121,7 @@ def checked(report: SplitReport) -> SplitReport:
     return report
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", rotate(WAYS, 2))
 def test_random_networks_have_the_bits_of_one_accelerator(way: str) -> None:
     shared = 0
     for seed in range(6):

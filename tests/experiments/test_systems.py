@@ -31,6 +31,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from tests.dla_sim.tick.system import TickSystem, Turn
 from tests.experiments.trace_reader import read_trace
+from tests.rotation import rotate
 
 ONE = """
 [[accelerator]]
@@ -150,7 +151,7 @@ priority = 2
 
 @pytest.mark.usefixtures("compiled_once")
 @pytest.mark.parametrize(
-    "policy", ["priority", "round-robin", "edf", "least-laxity", "jit", "migration"]
+    "policy", rotate(["priority", "round-robin", "edf", "least-laxity", "jit", "migration"], 3)
 )
 def test_programs_that_give_way_at_tiles_have_the_bits_of_running_alone(policy: str) -> None:
     conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 9_000\nuntil = 1_000_000'
@@ -188,7 +189,7 @@ on = ["npu", "small"]
 
 
 @pytest.mark.usefixtures("compiled_once")
-@pytest.mark.parametrize("policy", ["jit", "migration"])
+@pytest.mark.parametrize("policy", rotate(["jit", "migration"], 2))
 def test_tasks_that_move_between_accelerators_have_the_bits_of_running_alone(policy: str) -> None:
     system = system_of(KINDS, f'policy = "{policy}"\npreempt = "tile"\nuntil = 400_000')
     intervals: list[Interval] = []
@@ -266,7 +267,7 @@ class _Recorded(Machines):
 
 
 @pytest.mark.usefixtures("compiled_once")
-@pytest.mark.parametrize("policy", ["priority", "round-robin"])
+@pytest.mark.parametrize("policy", rotate(["priority", "round-robin"], 2))
 @pytest.mark.parametrize("ports", ["shared", "private"])
 def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
     ports: str, policy: str, monkeypatch: pytest.MonkeyPatch
