@@ -5,18 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.more_memory import LIMIT, MEMORIES, machines, series
+from tests.rotation import rotate
 
 
 @pytest.mark.parametrize(
     ("kind", "machine"),
-    [
-        ("conv-depthwise", "seed-o64"),
-        ("conv-1d", "balanced-64"),
-        ("transpose", "nvdla-small-like"),
-        ("add", "nvdla-small-like"),
-        ("gemm-one-row", "balanced-256"),
-        ("resize", "balanced-64"),
-    ],
+    rotate(
+        [
+            ("conv-depthwise", "seed-o64"),
+            ("conv-1d", "balanced-64"),
+            ("transpose", "nvdla-small-like"),
+            ("add", "nvdla-small-like"),
+            ("gemm-one-row", "balanced-256"),
+            ("resize", "balanced-64"),
+        ],
+        3,
+    ),
 )
 def test_more_memory_costs_no_cycles(kind: str, machine: str) -> None:
     """More memory costs no cycles.
