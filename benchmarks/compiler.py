@@ -34,7 +34,7 @@ from byoc.compiler import compile as compile_network
 from byoc.options import DEFAULTS
 from experiments.models import MODELS
 from experiments.running.network import load_network
-from experiments.sweep.store import FIGURE_COLUMNS
+from experiments.sweep.store import FIGURE_COLUMNS, canonical
 from experiments.sweep.tasks import Preparation
 from experiments.sweep.worker import MachineJob, NetworkJob, outcome_of
 from experiments.version import compiler_version
@@ -122,7 +122,7 @@ def measure(
         machines = [arch(array, kib) for kib in sizes]
         found: Points = {}
         for kib, machine in zip(sizes, machines, strict=True):
-            job = MachineJob(machine, tuple({"bus_bytes": bus} for bus in buses))
+            job = MachineJob(machine, tuple(canonical({"bus_bytes": bus}) for bus in buses))
             prepared = preparation.prepare(machine, DEFAULTS)
             if prepared.misfit is not None:
                 print(f"{network} on {array}, {kib} KiB: {prepared.misfit.message}")

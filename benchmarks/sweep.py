@@ -5,7 +5,7 @@ Compilation is included; all points must end ok.
     python -m benchmarks.sweep [--plot sweep.png] [--growth]
 
 First 200 mixed machines (20 arrays of 64 and 128 processing elements, 512 KiB to 256 MiB), each
-compiled; then one machine under 2,000 Timings. With --growth the same for 100, 1,000 and 10,000
+compiled; then one machine under 40,000 Timings. With --growth the same for 100, 1,000 and 10,000
 points with the peak memory of all processes, which must stay. Import and quantisation, once a
 network, stand beside; the workers start meanwhile.
 """
@@ -157,7 +157,7 @@ def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) ->
     for axes, found, title in zip(
         figure.subplots(1, 2),
         (machines, timed),
-        ("200 machines, each compiled", "2,000 Timings of one machine"),
+        ("200 machines, each compiled", f"{timed[0].points:,} Timings of one machine"),
         strict=True,
     ):
         workers = [item.workers for item in found]
@@ -200,7 +200,7 @@ def main() -> None:
         f"{machines[0].points} mixed machines of 64 and 128 PEs, 512 KiB to 256 MiB, each compiled",
         machines,
     )
-    timed = [measure(timings(2000), workers) for workers in counts]
+    timed = [measure(timings(40_000), workers) for workers in counts]
     show("only Timing changes, on the recommended machine", timed)
     if options.growth:
         show(

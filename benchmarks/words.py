@@ -31,7 +31,7 @@ from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from experiments.running.network import load_network
-from experiments.sweep.store import FIGURE_COLUMNS
+from experiments.sweep.store import FIGURE_COLUMNS, canonical
 from experiments.sweep.tasks import Preparation
 from experiments.sweep.worker import MachineJob, NetworkJob, outcome_of
 from experiments.version import compiler_version
@@ -113,7 +113,7 @@ def cycles_of(preparation: Preparation, machine: Arch) -> tuple[int, int]:
         compiler_version(),
         prepared.regions,
         DEFAULTS,
-        (MachineJob(machine, ({"bus_bytes": BUS_BYTES},)),),
+        (MachineJob(machine, (canonical({"bus_bytes": BUS_BYTES}),)),),
     )
     ((outcome,),) = outcome_of(job).outcomes
     if outcome.figures is None:

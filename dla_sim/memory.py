@@ -6,6 +6,7 @@ the banks (:mod:`dla_sim.engine.banks`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -188,7 +189,8 @@ class TimingColumns:
         self._timings = timings
 
     def __getattr__(self, name: str) -> Int64:
-        column = np.array([[getattr(one, name)] for one in self._timings], dtype=np.int64)
+        values = list(map(attrgetter(name), self._timings))
+        column = np.array(values, dtype=np.int64)[:, np.newaxis]
         setattr(self, name, column)
         return column
 

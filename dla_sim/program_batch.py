@@ -37,7 +37,7 @@ Int64 = NDArray[np.int64]
 
 LEAST_TIMINGS = 256
 """Fewest Timings for which loading numba pays, unless it is loaded already."""
-_BLOCK = 1 << 18
+_BLOCK = 1 << 17
 """Most commands times Timings of one call, so that the arrays stay in the processor's cache."""
 
 
@@ -58,7 +58,7 @@ class ProgramBatch:
     def __init__(self, prepared: PreparedProgram) -> None:
         self._prepared = prepared
         self._arrays: dict[int, ProgramArrays] = {}
-        self._served: dict[tuple[MemoryTiming | None, ...], Int64] = {}
+        self._served: dict[object, Int64] = {}
         self._chunks: dict[tuple[MemoryTiming, int], list[int]] = {}
         self._met = np.zeros((len(prepared.commands), 2 * WINDOW), dtype=np.uint8)
         self._colliding: dict[tuple[int, int], None] = {}
@@ -87,35 +87,42 @@ class ProgramBatch:
     def _run_block(self, word_cycles: int, timings: Sequence[Timing]) -> BatchResult:
         demands = self._prepared.demands
         fields = TimingColumns(timings)
-        served = np.stack([self._serve(timing) for timing in timings], axis=1)
+        places = dict[tuple[MemoryTiming, MemoryTiming | None], int]()
+        pairs = ((timing.main, timing.flash) for timing in timings)
+        which = [places.setdefault(pair, len(places)) for pair in pairs]
+        served = np.stack([self._serve(*memory) for memory in places], axis=1)[:, which]
         columns = command_columns(demands, fields, served, word_cycles)
         causes = count_fixed_causes(columns)
         parts = [*(columns[name] for name in ("lead", "slots", "tail")),
                  *(causes[cause] for cause in FIXED_CAUSES)]  # fmt: skip
-        chunks = {(timing.constants, timing.fetch_bytes): None for timing in timings}
-        slots = [self._chunk_slots(*key) for key in chunks]
-        places = dict(zip(chunks, accumulate(map(len, slots), initial=0), strict=False))
-        rows = [
-            (
-                *(getattr(timing, name) for name in SETTINGS),
-                timing.fetch_bytes // 8,
-                timing.constants.latency,
-                places[timing.constants, timing.fetch_bytes],
-                len(self._chunks[timing.constants, timing.fetch_bytes]),
-            )
-            for timing in timings
-        ]
+        constants = [flash or main for main, flash in places]
+        fetches = list(zip(which, fields.fetch_bytes[:, 0].tolist(), strict=True))
+        slots = {
+            (place, nbytes): self._chunk_slots(constants[place], nbytes)
+            for place, nbytes in dict.fromkeys(fetches)
+        }
+        lengths = list(map(len, slots.values()))
+        starts = dict(zip(slots, accumulate(lengths, initial=0), strict=False))
+        rows = (
+            *(getattr(fields, name)[:, 0] for name in SETTINGS),
+            fields.fetch_bytes[:, 0] // 8,
+            [constants[place].latency for place in which],
+            [starts[key] for key in fetches],
+            [len(slots[key]) for key in fetches],
+        )
         program = self._program_arrays(word_cycles)
+        table = np.empty((len(timings), len(parts), len(demands.unit)), dtype=np.int64)
+        np.stack(parts, axis=1, out=table)  # of one layout, or numba compiles again
         result = make_result(len(timings), len(self._prepared.commands))
         moved = columns["slots"].max(axis=1, initial=0) * float(program.commands[TOUCHED].max())
         result.totals[moved >= NEVER, 0] = -1  # its products need more than 64 bits
         try:
             compile_recurrence()(
                 program,
-                np.array(rows, dtype=np.int64),
-                np.concatenate(slots, dtype=np.int64),
-                np.ascontiguousarray(np.stack(parts, axis=1)),  # or numba compiles again
-                make_state(program, max(map(len, slots))),
+                np.array(rows, dtype=np.int64).T.copy(),
+                np.concatenate(list(slots.values()), dtype=np.int64),
+                table,
+                make_state(program, max(lengths)),
                 self._met,
                 result,
             )
@@ -137,13 +144,13 @@ class ProgramBatch:
             both = (start[:, left] < end[:, right]) & (start[:, right] < end[:, left])
             result.totals[both, 0] = -1
 
-    def _serve(self, timing: Timing) -> Int64:
+    def _serve(self, main: MemoryTiming, flash: MemoryTiming | None) -> Int64:
         key = tuple(
             memory and replace(memory, latency=memory.burst_gap, outstanding=0)
-            for memory in (timing.main, timing.flash)
+            for memory in (main, flash)
         )
         if key not in self._served:
-            self._served[key] = serve_transfers(self._prepared.demands, timing.main, timing.flash)
+            self._served[key] = serve_transfers(self._prepared.demands, main, flash)
         return self._served[key]
 
     def _chunk_slots(self, memory: MemoryTiming, fetch_bytes: int) -> list[int]:

@@ -11,10 +11,10 @@ from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import (
     CAUSES,
-    causes_of,
     explain,
     kind_cycles,
     layer_bank_waits,
@@ -28,6 +28,8 @@ from dla_sim.timing import Timing
 from isa.instruction import KINDS
 from isa.program import Program
 
+Int64 = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class ProgramCycles:
@@ -40,6 +42,42 @@ class ProgramCycles:
     kinds: Mapping[str, int]
     ex_cycles: Mapping[str, int]
     units: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class CycleTable:
+    """Cycles of runs under several Timings as int64 arrays, one row a Timing.
+
+    Attributes:
+        cycles: total of each run; -1 if the run is missing.
+        kinds: (Timings, 2, kinds): all cycles by kind, and those of EX.
+        units: (Timings, 3, causes): cycles by unit and cause.
+    """
+
+    cycles: Int64
+    kinds: Int64
+    units: Int64
+
+    @classmethod
+    def make_empty(cls, timings: int) -> CycleTable:
+        """Return a table in which every run is missing."""
+        return cls(
+            np.full(timings, -1),
+            np.zeros((timings, 2, len(KINDS)), dtype=np.int64),
+            np.zeros((timings, len(UNIT_NAMES), len(CAUSES)), dtype=np.int64),
+        )
+
+    def take(self, numbers: Sequence[int]) -> CycleTable:
+        """Return the table of some Timings."""
+        return CycleTable(self.cycles[numbers], self.kinds[numbers], self.units[numbers])
+
+    def put(self, number: int, run: ProgramCycles) -> None:
+        """Set a row."""
+        self.cycles[number] = run.cycles
+        tables = (run.kinds, run.ex_cycles)
+        self.kinds[number] = [[table[kind] for kind in KINDS] for table in tables]
+        units = run.units.values()
+        self.units[number] = [[unit.get(cause, 0) for cause in CAUSES] for unit in units]
 
 
 class ProgramTiming:
@@ -118,13 +156,12 @@ class ProgramTiming:
             )
         return self._last[1]
 
-    def run_together(self, timings: Sequence[Timing]) -> list[ProgramCycles | None]:
+    def run_together(self, timings: Sequence[Timing]) -> CycleTable:
         """Return the cycles of a run under each Timing as far as one compiled call computes them.
 
-        The other Timings, and all without the extra ``fast`` or if they are few, give None and need
-        :meth:`run`.
+        The other Timings, and all without the extra ``fast`` or if they are few, need :meth:`run`.
         """
-        found: list[ProgramCycles | None] = [None] * len(timings)
+        found = CycleTable.make_empty(len(timings))
         if not is_engine_useful(len(timings)) or self._prepared.footprints.self_collision:
             return found
         groups: dict[int, list[int]] = {}
@@ -134,11 +171,8 @@ class ProgramTiming:
                 groups.setdefault(timing.word_cycles(word_bytes), []).append(number)
         for word_cycles, numbers in groups.items():
             some = [timings[number] for number in numbers]
-            totals, kinds, causes = self._batch.run(word_cycles, some)
-            rows = zip(numbers, some, totals.tolist(), kinds.tolist(), causes.tolist(), strict=True)
-            for number, timing, total, by_kind, by_unit in rows:
-                if total >= 0:
-                    found[number] = _name_cycles(timing, total, by_kind, by_unit)
+            columns = self._batch.run(word_cycles, some)
+            found.cycles[numbers], found.kinds[numbers], found.units[numbers] = columns
         return found
 
     def layers(self, timing: Timing) -> dict[str, int]:
@@ -162,19 +196,3 @@ class ProgramTiming:
         times = compute_times(workload)
         self._prepared.footprints.check(times)
         return workload, times
-
-
-def _name_cycles(
-    timing: Timing, total: int, kinds: Sequence[Sequence[int]], units: Sequence[Sequence[int]]
-) -> ProgramCycles:
-    causes = causes_of(timing)
-    by_cause = [dict(zip(CAUSES, unit, strict=True)) for unit in units]
-    return ProgramCycles(
-        total,
-        dict(zip(KINDS, kinds[0], strict=True)),
-        dict(zip(KINDS, kinds[1], strict=True)),
-        {
-            name: {cause: unit[cause] for cause in causes}
-            for name, unit in zip(UNIT_NAMES, by_cause, strict=True)
-        },
-    )

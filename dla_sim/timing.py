@@ -259,10 +259,11 @@ class Timing(BaseModel):
             ("bus_bytes", "burst_bytes"),
             *([("flash_bytes", "flash_burst_bytes")] if self.flash_bytes else []),
         ]
-        for name in (name for pair in widths for name in pair):
-            value = getattr(self, name)
-            if value & (value - 1):
-                raise ValueError(f"{name} is {value}; it must be a power of two")
+        for pair in widths:
+            for name in pair:
+                value = getattr(self, name)
+                if value & (value - 1):
+                    raise ValueError(f"{name} is {value}; it must be a power of two")
         for width, burst in widths:
             if getattr(self, burst) < getattr(self, width):
                 raise ValueError(

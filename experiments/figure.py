@@ -167,10 +167,14 @@ def largest(name: str) -> Callable[[FigureMachine, Parts], int]:
 def utilization(machine: FigureMachine, parts: Parts) -> float:
     """Return the utilisation of the multiply-accumulate array, from 0 to 1.
 
-    The share is 0 if no cycles passed.
+    The share is 0 if no cycles passed. Cycles may be arrays of Python numbers.
     """
     cycles, macs = (sum(getattr(part, name) for part in parts) for name in ("cycles", "macs"))
-    return macs / (cycles * machine.arch.pe.count) if cycles else 0.0
+    try:
+        share: float = macs / (cycles * machine.arch.pe.count)
+    except ZeroDivisionError:
+        return 0.0
+    return share
 
 
 def compute_lower_bound(machine: FigureMachine, parts: Parts) -> int:

@@ -210,7 +210,8 @@ class Driver(Generic[Wanted]):
     def _write(self, rows: tuple[Row, ...]) -> None:
         added = self._store.add(rows)
         if len(added) < len(rows):  # another sweep wrote the same points in the meantime
-            theirs = self._store.find_stored([row[0] for row in rows if row not in added])
+            ours = {row[0] for row in added}
+            theirs = self._store.find_stored([row[0] for row in rows if row[0] not in ours])
             self._count(theirs.values())
         for row in added:
             self.tally.new[self._store.status_of(row)] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,18 @@ class Timings:
                 if self.wanted is None or self.wanted(timing):
                     yield timing
 
+    def texts(self) -> Iterator[str]:
+        """Yield the same values as canonical JSON."""
+        if self.constraints or self.wanted is not None:
+            yield from map(canonical, self)
+            return
+        marked = canonical({**self.base, **dict.fromkeys(self.axes, "\0")})
+        template = marked.replace("%", "%%").replace(json.dumps("\0"), "%s")
+        texts = [[json.dumps(value) for value in values] for values in self.axes.values()]
+        places = sorted(range(len(texts)), key=list(self.axes).__getitem__)
+        for combination in itertools.product(*texts):
+            yield template % tuple([combination[place] for place in places])
+
     def __len__(self) -> int:
         if self.constraints or self.wanted is not None:
             return sum(1 for _ in self)
@@ -75,6 +88,10 @@ class Batch:
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the preset and the Timing of every point in the batch."""
         return ((part.preset, timing) for part in self.parts for timing in part)
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the Timing of every point as canonical JSON, and the preset."""
+        return ((text, part.preset) for part in self.parts for text in part.texts())
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)

@@ -14,6 +14,8 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,11 @@ class Kind:
 
     subjects: str
     columns: Mapping[str, str]
+
+    @cached_property
+    def status_index(self) -> int:
+        """Index of the status in a row."""
+        return tuple(self.columns).index("status")
 
     @property
     def tables(self) -> dict[str, str]:
@@ -161,12 +168,16 @@ class Store:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAXIMUM_TEXT)
         connection.execute("PRAGMA trusted_schema = OFF")
         if create and not _schema(connection):
+            # in small pages, a row of 1.3 KB would need an overflow page
+            connection.execute("PRAGMA page_size = 16384")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         if application != APPLICATION:
             raise InputError(f"{self.path}: not a results file of dla sweep; choose another place")
         if create:
             _use_log(connection)
+            # 32 MiB, because keys are hashes and a row may belong into any page
+            connection.execute("PRAGMA cache_size = -32768")
             with self._begin_transaction():
                 if not _schema(connection):
                     for statement in self.kind.tables.values():
@@ -197,25 +208,32 @@ class Store:
 
     def find_stored(self, keys: Sequence[str]) -> dict[str, str]:
         """Return the status of each key in ``keys`` that has a row."""
-        found: dict[str, str] = {}
         with self._clearly():
-            for start in range(0, len(keys), 500):
-                some = keys[start : start + 500]
-                marks = ",".join("?" * len(some))
-                chosen = f"SELECT key, status FROM points WHERE key IN ({marks})"
-                found |= dict(self._connection.execute(chosen, some))
+            return self._find_stored(keys)
+
+    def _find_stored(self, keys: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for start in range(0, len(keys), 500):
+            some = keys[start : start + 500]
+            marks = ",".join("?" * len(some))
+            chosen = f"SELECT key, status FROM points WHERE key IN ({marks})"
+            found |= dict(self._connection.execute(chosen, some))
         return found
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
         """Add rows to the results file, all or none, and return the added ones.
 
-        The values of a row are in column order.
+        The values of a row are in column order, and its key differs from those of the other rows.
 
         A key that exists keeps its row.
         """
-        insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(self.kind.columns))})"
+        insert = f"INSERT INTO points VALUES ({','.join('?' * len(self.kind.columns))})"
         with self._clearly(), self._begin_transaction():
-            return [row for row in rows if self._connection.execute(insert, row).rowcount]
+            given = sorted(rows, key=itemgetter(0))  # neighbours share pages
+            known = self._find_stored([row[0] for row in given])
+            added = [row for row in given if row[0] not in known]
+            self._connection.executemany(insert, added)
+            return added
 
     def count_statuses(self) -> dict[str, int]:
         """Return the number of points with each status."""
@@ -269,7 +287,7 @@ class Store:
 
     def status_of(self, row: Row) -> str:
         """Return the status with which the point of a results row ended."""
-        found: str = row[tuple(self.kind.columns).index("status")]
+        found: str = row[self.kind.status_index]
         return found
 
     def add_manifest(self, digest: str, content: str) -> None:

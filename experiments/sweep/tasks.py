@@ -9,10 +9,9 @@ The points of a network share its package, its operations, and one partition per
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -26,7 +25,7 @@ from experiments.running.network import load
 from experiments.sweep.driver import Item, Planner, SweepTask
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.spec import Spec
-from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
+from experiments.sweep.store import FIGURE_COLUMNS, Row, Store
 from experiments.sweep.worker import (
     MachineJob,
     NetworkJob,
@@ -140,60 +139,39 @@ class SharedColumns:
     host_nodes: int | None = None
     host_cycles: int | None = None
 
-    def outcome_rows(
-        self, points: Iterable[SweepPoint], outcomes: Iterable[PointOutcome]
-    ) -> tuple[Row, ...]:
-        """Return the rows of points that a worker has processed.
+    def outcome_rows(self, points: Points, outcomes: Iterable[PointOutcome]) -> Iterator[Row]:
+        """Yield the rows of points that a worker has processed.
 
         A row is ok and has figures, or it is failed.
         """
-        return tuple(
-            self._row(
-                point,
-                "failed" if outcome.figures is None else "ok",
-                outcome.message,
-                None,
-                outcome.figures,
-            )
-            for point, outcome in zip(points, outcomes, strict=True)
-        )
+        for outcome in outcomes:
+            some = [points[place] for place in outcome.places]
+            status: Status = "failed" if outcome.figures is None else "ok"
+            yield from self._rows(some, status, outcome.message, None, outcome.figures)
 
-    def infeasible_rows(self, points: Iterable[SweepPoint], misfit: Misfit) -> tuple[Row, ...]:
+    def infeasible_rows(self, points: Points, misfit: Misfit) -> tuple[Row, ...]:
         """Return the rows of points whose machine is too small."""
-        return tuple(
-            self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points
-        )
+        return tuple(self._rows(points, "infeasible", misfit.message, misfit.missing_bytes))
 
-    def make_failed_rows(self, points: Iterable[SweepPoint], message: str) -> tuple[Row, ...]:
-        return tuple(self._row(point, "failed", message) for point in points)
+    def make_failed_rows(self, points: Points, message: str) -> tuple[Row, ...]:
+        return tuple(self._rows(points, "failed", message))
 
-    def _row(
+    def _rows(
         self,
-        point: SweepPoint,
+        points: Sequence[SweepPoint],
         status: Status,
         message: str | None,
         missing_bytes: int | None = None,
         figures: Sequence[object] | None = None,
-    ) -> Row:
-        choices = self.options.choices.values()
-        shared = (
-            self.network,
-            self.package,
-            point.preset,
-            *choices,
-            self.arch,
-            point.timing,
-            self.version,
-        )
-        host = self.host_nodes, self.host_cycles
-        return (
-            point.key,
-            *shared,
-            status,
-            message,
-            missing_bytes,
-            *host,
-            *(figures or _NO_FIGURES),
+    ) -> Iterator[Row]:
+        """Yield rows; a list has the values of a column, any other value is that of all rows."""
+        keys, timings, presets = (list(column) for column in zip(*points, strict=True))
+        shared = (self.network, self.package, presets, *self.options.choices.values(), self.arch)
+        ended = (self.version, status, message, missing_bytes, self.host_nodes, self.host_cycles)
+        columns = (keys, *shared, timings, *ended, *(figures or _NO_FIGURES))
+        return zip(
+            *(one if isinstance(one, list) else itertools.repeat(one) for one in columns),
+            strict=False,
         )
 
 
@@ -239,9 +217,9 @@ class NetworkTask(SweepTask):
             yield self.points[0][0].make_failed_rows(points, message)
 
 
-def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
-    """Return the Timings of points as mappings from field to value."""
-    return tuple(json.loads(point.timing) for point in points)
+def timings_of(points: Points) -> tuple[str, ...]:
+    """Return the Timings of points as JSON texts."""
+    return tuple(point.timing for point in points)
 
 
 MACHINES = 4
@@ -258,7 +236,7 @@ Such a task gets at most 1/AHEAD of the machines that earlier tasks got.
 """
 POINTS = 64
 """Most points of one task, but for the later tasks of a machine with many Timings."""
-MANY_POINTS = 512
+MANY_POINTS = 8192
 """Most points of the later tasks of a machine, which one call of the engine times together."""
 
 
@@ -375,12 +353,11 @@ class NetworkPlanner(Planner[Batch]):
 
         They come in portions of at most one task; each is twice as large as the one before.
         """
-        timings = iter(batch)
+        timings = batch.texts()
         size = POINTS
         while some := list(itertools.islice(timings, size)):
             size = min(2 * size, MANY_POINTS)
-            texts = [(canonical(timing), preset) for preset, timing in some]
-            points = [SweepPoint(keys.compute_key(text), text, preset) for text, preset in texts]
+            points = [SweepPoint(keys.compute_key(text), text, preset) for text, preset in some]
             known = self._store.find_stored([point.key for point in points])
             fresh: dict[str, SweepPoint] = {}
             for point in points:

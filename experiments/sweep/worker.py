@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -26,14 +26,16 @@ from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, bus_of
 from byoc.graph import Value
 from byoc.options import CompileOptions
 from byoc.scheduling.search_pool import SearchPool, sizeless
-from dla_sim.program_timing import ProgramCycles, ProgramTiming
-from dla_sim.timing import Timing
-from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables
+from dla_sim.engine.accounts import CAUSES, causes_of
+from dla_sim.program_timing import CycleTable, Int64, ProgramTiming
+from dla_sim.timing import MemoryTiming, Timing
+from experiments.figure import Counts, FigureMachine, measure_figures
 from experiments.report.schema import UNITS, PointFigures
 from experiments.sweep.store import canonical
 from experiments.version import compiler_version
 from isa.arch import Arch
 from isa.errors import InputError
+from isa.instruction import KINDS
 from isa.program import Program
 
 Blank = tuple[tuple[Region, ...], dict[str, Value]]
@@ -134,13 +136,13 @@ Programs = Mapping[MemoryBus, tuple[CompiledProgram, ...]]
 
 @dataclass(frozen=True)
 class MachineJob:
-    """Job for one machine: an Arch, and the Timings with which the network is timed.
+    """Job for one machine: an Arch, and the Timings with which the network is timed, as JSON texts.
 
     ``programs`` are already compiled.
     """
 
     arch: Arch
-    timings: tuple[Mapping[str, Any], ...]
+    timings: tuple[str, ...]
     programs: Programs = field(default_factory=dict)
 
 
@@ -164,15 +166,17 @@ class NetworkJob:
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """Outcome of a point: its ``figures`` if it is ok, else None and the reason in ``message``.
+    """Outcome of points: their ``figures`` if they are ok, else None and the reason in ``message``.
 
-    Figures of networks are in the order of ``FIGURE_COLUMNS``. ``infeasible`` is True if something
-    does not fit, and False for an error.
+    Figures of networks are in the order of ``FIGURE_COLUMNS``. A figure is a list with one value a
+    point, or the value of all points. ``infeasible`` is True if something does not fit, and False
+    for an error. ``places`` are the points' numbers in the job.
     """
 
     figures: tuple[Any, ...] | None
     message: str | None = None
     infeasible: bool = False
+    places: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
@@ -236,19 +240,10 @@ def outcome_of(job: NetworkJob) -> WorkerResult:
                     known[bus] = compiler.compile(arch, job.options)
                 timed = compiler.prepare_timings(known[bus])
             except Exception as error:  # any exception belongs in the results row
-                found[row].update(dict.fromkeys(timings, PointOutcome(None, message_of(error))))
+                found[row].append(PointOutcome(None, message_of(error), places=tuple(timings)))
             else:
-                machines = {
-                    column: FigureMachine(arch, timing) for column, timing in timings.items()
-                }
-                together = [_run_together(item, list(timings.values())) for item in timed]
-                found[row].update(
-                    {
-                        at: _outcome(one, known[bus], timed, runs)
-                        for (at, one), *runs in zip(machines.items(), *together, strict=True)
-                    }
-                )
-    outcomes = tuple(tuple(one for _, one in sorted(row.items())) for row in found)
+                found[row] += _list_outcomes(arch, known[bus], timed, timings)
+    outcomes = tuple(tuple(sorted(row, key=lambda one: one.places)) for row in found)
     # Copies: a program caches its decoded commands, which need not be sent.
     kept = {
         bus: tuple(replace(item, program=replace(item.program)) for item in programs)
@@ -257,28 +252,27 @@ def outcome_of(job: NetworkJob) -> WorkerResult:
     return WorkerResult(outcomes, compilations, kept)
 
 
-Outcomes = dict[int, PointOutcome]
-"""Outcomes by index of the Timing."""
-
-
 def _timings_by_bus(
     machines: Sequence[MachineJob],
-) -> tuple[list[Outcomes], dict[MemoryBus, dict[int, dict[int, Timing]]]]:
+) -> tuple[list[list[PointOutcome]], dict[MemoryBus, dict[int, dict[int, Timing]]]]:
     """Return the outcomes of invalid Timings, and the valid Timings grouped by bus.
 
     Outcomes are by machine, Timings by bus and then by machine. Machines with the same bus follow
     each other, because they share searches.
     """
-    refused: list[Outcomes] = [{} for _ in machines]
+    refused: list[list[PointOutcome]] = [[] for _ in machines]
+    buses: dict[MemoryTiming, MemoryBus] = {}
     found: dict[MemoryBus, dict[int, dict[int, Timing]]] = {}
     for row, machine in enumerate(machines):
-        for column, values in enumerate(machine.timings):
+        for column, text in enumerate(machine.timings):
             try:
-                timing = Timing.model_validate(values)
+                timing = Timing.model_validate_json(text)
             except ValidationError as error:
-                refused[row][column] = PointOutcome(None, machine_problem(error))
+                refused[row].append(PointOutcome(None, machine_problem(error), places=(column,)))
             else:
-                found.setdefault(bus_of(timing), {}).setdefault(row, {})[column] = timing
+                main = timing.main
+                bus = buses[main] = buses.get(main) or bus_of(timing)
+                found.setdefault(bus, {}).setdefault(row, {})[column] = timing
     return refused, found
 
 
@@ -288,28 +282,42 @@ def message_of(error: BaseException) -> str:
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def _run_together(
-    timed: ProgramTiming, timings: Sequence[Timing]
-) -> Sequence[ProgramCycles | None]:
+def _list_outcomes(
+    arch: Arch,
+    programs: Sequence[CompiledProgram],
+    timed: Sequence[ProgramTiming],
+    timings: Mapping[int, Timing],
+) -> Iterator[PointOutcome]:
+    """Yield the outcomes of a machine's points, by their numbers in the job."""
+    places = list(timings)
+    tables = [_run_together(item, list(timings.values())) for item in timed]
+    missing = {one for table in tables for one in np.flatnonzero(table.cycles < 0).tolist()}
+    groups: dict[object, list[int]] = {}
+    for number, timing in enumerate(timings.values()):
+        try:
+            for item, table in zip(timed, tables, strict=True) if number in missing else ():
+                table.put(number, item.run(timing))
+        except Exception as error:  # any exception belongs in the results row
+            yield PointOutcome(None, message_of(error), places=(places[number],))
+        else:
+            bounds = timing.main, timing.flash, timing.ex_fill, timing.ex_drain
+            groups.setdefault(bounds, []).append(number)
+    for numbers in groups.values():
+        machine = FigureMachine(arch, timings[places[numbers[0]]])
+        some = tuple(places[number] for number in numbers)
+        try:
+            figures = _figures(machine, programs, timed, [table.take(numbers) for table in tables])
+            yield PointOutcome(figures, places=some)
+        except Exception as error:  # any exception belongs in the results row
+            yield PointOutcome(None, message_of(error), places=some)
+
+
+def _run_together(timed: ProgramTiming, timings: Sequence[Timing]) -> CycleTable:
     """Return the runs that one compiled call computes, none if it fails (damaged installation)."""
     try:
         return timed.run_together(timings)
     except Exception:  # each point then runs by itself and has its own error
-        return [None] * len(timings)
-
-
-def _outcome(
-    machine: FigureMachine,
-    programs: Sequence[CompiledProgram],
-    timed: Sequence[ProgramTiming],
-    known: Sequence[ProgramCycles | None],
-) -> PointOutcome:
-    """Return the outcome of a point; ``known`` are the runs that are already computed."""
-    try:
-        runs = [run or item.run(machine.timing) for run, item in zip(known, timed, strict=True)]
-        return PointOutcome(_figures(machine, programs, timed, runs))
-    except Exception as error:  # any exception belongs in the results row
-        return PointOutcome(None, message_of(error))
+        return CycleTable.make_empty(len(timings))
 
 
 def machine_problem(error: ValidationError) -> str:
@@ -325,21 +333,46 @@ def _figures(
     machine: FigureMachine,
     programs: Sequence[CompiledProgram],
     timed: Sequence[ProgramTiming],
-    runs: Sequence[ProgramCycles],
+    tables: Sequence[CycleTable],
 ) -> tuple[Any, ...]:
     """Return a network's figures over all regions, in the order of ``FIGURE_COLUMNS``.
 
-    The last three are JSON texts.
+    All points have the lower bounds of ``machine``. The last three figures are JSON texts.
     """
     parts = [
         Counts(
-            run, item, once_bytes=one.compulsory_bytes, apart=one.demand.apart, demand=one.demand
+            item, cycles=table.cycles.astype(object), once_bytes=one.compulsory_bytes,
+            apart=one.demand.apart, demand=one.demand,
         )
-        for run, item, one in zip(runs, timed, programs, strict=True)
-    ]
-    return (
+        for table, item, one in zip(tables, timed, programs, strict=True)
+    ]  # fmt: skip
+    kinds = KINDS if parts else ()
+    causes = causes_of(machine.timing) if parts else ()
+    by_kind: Any = sum(table.kinds for table in tables)
+    by_unit: Any = sum(table.units for table in tables)
+    each_kind = [{kind: by_kind[:, row, KINDS.index(kind)] for kind in kinds} for row in range(2)]
+    each_cause = {
+        f"{unit}.{cause}": by_unit[:, row, CAUSES.index(cause)]
+        for row, unit in enumerate(UNITS)
+        for cause in causes
+    }
+    figures = (
         *measure_figures(PointFigures, machine, parts).values(),
-        canonical(sum_tables([run.kinds for run in runs])),
-        canonical(sum_tables([run.ex_cycles for run in runs])),
-        canonical({unit: sum_tables([run.units[unit] for run in runs]) for unit in UNITS}),
+        *(_format_rows(dict.fromkeys(kinds, "%d"), columns) for columns in each_kind),
+        _format_rows({unit: dict.fromkeys(causes, "%d") for unit in UNITS}, each_cause),
     )
+    return tuple(map(_merge_equal, figures))
+
+
+def _format_rows(template: Mapping[str, Any], columns: Mapping[str, Int64]) -> Any:
+    """Return the rows of ``columns`` as canonical JSON, the template if there are no columns."""
+    text = canonical(template).replace('"%d"', "%d")
+    values = [columns[name].tolist() for name in sorted(columns)]
+    return [text % row for row in zip(*values, strict=True)] if values else text
+
+
+def _merge_equal(values: Any) -> Any:
+    """Return a figure's values as a list, or the value that all points share."""
+    found = values.tolist() if isinstance(values, np.ndarray) else values
+    same = isinstance(found, list) and found.count(found[0]) == len(found)
+    return found[0] if same else found

@@ -236,7 +236,7 @@ def test_a_full_database_keeps_what_was_finished(tmp_path: Path) -> None:
         store.add([row("a")])
         store._connection.execute("PRAGMA max_page_count = 10")
         with pytest.raises(InputError) as raised:
-            store.add(row(f"b{number}") for number in range(100))
+            store.add(row(f"b{number}") for number in range(1000))
         assert str(raised.value) == (
             f"{path}: the disk is full or failing (database or disk is full); what was finished is "
             "kept: "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,7 +143,7 @@ def test_points_run_alone_if_the_engine_for_many_fails(monkeypatch: pytest.Monke
     package = load_network("digits-cnn").package
     whole = partition_package(package, Arch())
     regions = blank_regions(whole.regions, package.graph.values)
-    machine = MachineJob(Arch(), ({}, {"fetch_bytes": 12}, {"queue_depth": 1}))
+    machine = MachineJob(Arch(), ("{}", '{"fetch_bytes": 12}', '{"queue_depth": 1}'))
     job = NetworkJob(compiler_version(), regions, CompileOptions(), (machine,))
     expected = job.run().outcomes
 
@@ -150,4 +152,36 @@ def test_points_run_alone_if_the_engine_for_many_fails(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ProgramTiming, "run_together", fail)
     assert job.run().outcomes == expected
-    assert [point.figures is None for point in expected[0]] == [False, True, False]
+    assert [(one.places, one.figures is None) for one in expected[0]] == [
+        ((0, 2), False),
+        ((1,), True),
+    ]
+
+
+def test_points_together_have_the_figures_of_each_point_alone() -> None:
+    """Every field of a Timing is changed once."""
+    package = load_network("digits-cnn").package
+    whole = partition_package(package, Arch(isa="v4"))
+    regions = blank_regions(whole.regions, package.graph.values)
+    switches = {"dram_row_bytes": 128, "dram_refresh_interval": 1000, "dram_rate": 0.5}
+    switches |= {"ex_fill": 5000, "ex_drain": 7000}  # enough to be the bound
+    defaults = {name: field.default for name, field in Timing.model_fields.items()}
+    changes = {name: switches.get(name, 2 * (value or 4)) for name, value in defaults.items()}
+    changes["flash_rate"] = 0.25
+    base = {"flash_bytes": 4}
+    texts = tuple(json.dumps({**base, name: value}) for name, value in changes.items())
+    machine = MachineJob(Arch(isa="v4"), texts)
+    job = NetworkJob(compiler_version(), regions, CompileOptions(), (machine,), keep=True)
+    result = job.run()
+    (together,) = result.outcomes
+    machines = tuple(MachineJob(machine.arch, (text,), result.programs) for text in texts)
+    alone = replace(job, machines=machines, keep=False).run().outcomes
+    assert len(together) < len(texts)
+    found = {}
+    for outcome in together:
+        for index, place in enumerate(outcome.places):
+            figures = outcome.figures or ()
+            found[place] = [item[index] if type(item) is list else item for item in figures]
+    expected = [list(outcome.figures or ()) for (outcome,) in alone]
+    assert all(expected)
+    assert [found[place] for place in range(len(texts))] == expected
