@@ -11,25 +11,39 @@ from byoc import import_model
 from tests.e2e.more_hardware import DrawnMachine
 from tests.e2e.more_memory import KINDS, LIMIT, package_of
 from tests.e2e.random_networks import random_network
+from tests.rotation import rotate
 
 
 @pytest.mark.parametrize(
     ("kind", "number", "smaller", "more"),
-    [
-        ("matmul-activations", 0, DrawnMachine("v4", (1, 64, 1), 16, 4, 4), {"bus": 8}),
-        ("conv-1d", 3, DrawnMachine("v4", (1, 64, 1), 32, 4, 4), {"array": (1, 64, 2)}),
-        ("conv-transposed", 1, DrawnMachine("v5", (16, 16, 1), 128, 4, 16), {"kib": 512}),
-        ("concat", 0, DrawnMachine("v5", (8, 8, 1), 32, 8, 8), {"array": (16, 8, 1)}),
-        ("conv-transposed", 1, DrawnMachine("v4", (2, 32, 1), 32, 8, 16), {"banks": 16}),
-        ("average-pool", 0, DrawnMachine("v4", (8, 8, 1), 128, 4, 16), {"array": (8, 8, 2)}),
-        ("conv-3x3", 1, DrawnMachine("v5", (8, 8, 2), 16, 8, 4), {"array": (8, 8, 8)}),
-        ("conv-1d", 2, DrawnMachine("v5", (16, 16, 1), 32, 8, 8), {"array": (64, 16, 1)}),
-        ("conv-grouped", 0, DrawnMachine("v5", (1, 64, 1), 32, 4, 16), {"array": (1, 64, 4)}),
-        ("conv-depthwise", 1, DrawnMachine("v4", (16, 16, 1), 16, 4, 16), {"array": (32, 16, 1)}),
-        ("conv-depthwise", 1, DrawnMachine("v5", (8, 8, 2), 16, 16, 16), {"array": (8, 16, 2)}),
-        ("gemm-many-rows", 0, DrawnMachine("v5", (16, 16, 1), 16, 16, 8), {"array": (16, 32, 1)}),
-        ("conv-grouped", 1, DrawnMachine("v4", (8, 8, 2), 16, 8, 4), {"array": (8, 32, 2)}),
-    ],
+    rotate(
+        [
+            ("matmul-activations", 0, DrawnMachine("v4", (1, 64, 1), 16, 4, 4), {"bus": 8}),
+            ("conv-1d", 3, DrawnMachine("v4", (1, 64, 1), 32, 4, 4), {"array": (1, 64, 2)}),
+            ("conv-transposed", 1, DrawnMachine("v5", (16, 16, 1), 128, 4, 16), {"kib": 512}),
+            ("concat", 0, DrawnMachine("v5", (8, 8, 1), 32, 8, 8), {"array": (16, 8, 1)}),
+            ("conv-transposed", 1, DrawnMachine("v4", (2, 32, 1), 32, 8, 16), {"banks": 16}),
+            ("average-pool", 0, DrawnMachine("v4", (8, 8, 1), 128, 4, 16), {"array": (8, 8, 2)}),
+            ("conv-3x3", 1, DrawnMachine("v5", (8, 8, 2), 16, 8, 4), {"array": (8, 8, 8)}),
+            ("conv-1d", 2, DrawnMachine("v5", (16, 16, 1), 32, 8, 8), {"array": (64, 16, 1)}),
+            ("conv-grouped", 0, DrawnMachine("v5", (1, 64, 1), 32, 4, 16), {"array": (1, 64, 4)}),
+            (
+                "conv-depthwise",
+                1,
+                DrawnMachine("v4", (16, 16, 1), 16, 4, 16),
+                {"array": (32, 16, 1)},
+            ),
+            ("conv-depthwise", 1, DrawnMachine("v5", (8, 8, 2), 16, 16, 16), {"array": (8, 16, 2)}),
+            (
+                "gemm-many-rows",
+                0,
+                DrawnMachine("v5", (16, 16, 1), 16, 16, 8),
+                {"array": (16, 32, 1)},
+            ),
+            ("conv-grouped", 1, DrawnMachine("v4", (8, 8, 2), 16, 8, 4), {"array": (8, 32, 2)}),
+        ],
+        3,
+    ),
 )
 def test_a_layer_takes_no_more_cycles(
     kind: str, number: int, smaller: DrawnMachine, more: dict[str, Any]
