@@ -1,10 +1,10 @@
-"""Rotated cases are each in the quick set at one turn, and in no test twice."""
+"""Each case is in the quick set, or chosen, at one of several turns."""
 
 from __future__ import annotations
 
 from itertools import chain
 
-from tests.rotation import rotate
+from tests.rotation import choose_cases, rotate
 
 
 def test_each_case_is_quick_at_one_turn() -> None:
@@ -16,3 +16,8 @@ def test_each_case_is_quick_at_one_turn() -> None:
         quick.append([param.values[0] for param in rotated if not param.marks])
     assert sorted(chain(*quick)) == cases
     assert {len(chosen) for chosen in quick} == {2, 3}
+
+
+def test_each_case_is_chosen_at_one_turn() -> None:
+    chosen = [choose_cases("abcdefghijk", 3, turn) for turn in range(5, 8)]
+    assert sorted(chain(*chosen)) == list("abcdefghijk")

@@ -20,7 +20,7 @@ from experiments.generation.generating import GenerationRun
 from experiments.models.decoders import DECODERS, gpt2_decoder, llama_decoder
 from isa.errors import InputError
 from tests.experiments.command_line import dla as run_dla
-from tests.rotation import rotate
+from tests.rotation import choose_cases, rotate
 
 SMALL = ("gpt2-decoder-small", "llama-decoder-small")
 ISAS = ("v4", "v5")
@@ -287,7 +287,7 @@ def test_tensors_of_a_group_share_a_range_in_all_models() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2-decoder", "llama-decoder"])
+@pytest.mark.parametrize("name", choose_cases(["gpt2-decoder", "llama-decoder"], 2))
 def test_64_tokens_of_whole_decoders_are_those_of_onnx_runtime(name: str) -> None:
     found = dla.generate(name, prompt_tokens=32, tokens=64)
     assert (len(found.tokens), found.different, found.mismatches) == (64, 0, 0)
