@@ -305,6 +305,8 @@ class _Pieces:
         if access.space != "sram" or not access.total:
             return np.zeros(0, dtype=np.int64)
         starts, ends = _rows(access)
+        if len(starts) == 1:
+            return np.arange(*np.searchsorted(self._cuts, (starts[0], ends[0])))
         touched = np.zeros(len(self._cuts), dtype=np.int64)
         np.add.at(touched, np.searchsorted(self._cuts, starts), 1)
         np.add.at(touched, np.searchsorted(self._cuts, ends), -1)

@@ -74,6 +74,7 @@ def install_line(packages: Iterable[str]) -> str:
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 
 
+@cache
 def version_of(name: str) -> str:
     """Return the version of an installed distribution, or "" if it is not installed."""
     try:
