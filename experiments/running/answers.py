@@ -32,10 +32,10 @@ from isa.variants import VARIANTS
 
 Answer = TypeVar("Answer")
 _MAGIC = b"DLAANSW\n"
-_COMPILER = ("isa", "byoc", "experiments/running")
-"""Code that compiled networks follow from."""
+_COMPILER = ("isa", "byoc", "dla_sim", "experiments/running")
+"""Code that compiled networks follow from; dla_sim computes the rates of buses from a Timing."""
 _ADVISOR = (
-    *(*_COMPILER, "dla_sim", "experiments/advise", "experiments/cost", "experiments/report"),
+    *(*_COMPILER, "experiments/advise", "experiments/cost", "experiments/report"),
     "experiments/figure.py",
 )
 """Code that advice follows from."""

@@ -115,6 +115,17 @@ def test_other_code_misses_the_cache(
     assert len(compilations) == 2
 
 
+def test_the_key_has_the_code_of_the_machine(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler reads properties of Arch and Timing that their code computes."""
+    read: set[str] = set()
+    monkeypatch.setattr(package_cache, "sources_digest", lambda *folders: str(read.update(folders)))
+    wanted = RunRequest(model=model)
+    compile_cached(wanted)
+    hardware = hardware_of(wanted)
+    for one in (hardware.arch, hardware.timing):
+        assert type(one).__module__.partition(".")[0] in read
+
+
 def find_advice(wanted: RunRequest, make: Callable[[], list[tuple[float, str]]]) -> object:
     package = load(wanted).package
     return answers.find_advice(wanted, package, hardware_of(wanted), "dla run x, 9 cycles", make)
