@@ -36,6 +36,7 @@ from experiments.sweep.results import flat_rows
 from isa.arch import Arch, PeArray
 from tests.experiments.command_line import dla, save_tiny
 from tests.experiments.sweeping import swept, written
+from tests.rotation import rotate
 
 GRID = """
     networks = ["tiny.onnx"]
@@ -268,7 +269,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("model", ["digits-cnn", "resnet-8", "keyword-spotting"])
+@pytest.mark.parametrize("model", rotate(["digits-cnn", "resnet-8", "keyword-spotting"], 3))
 @pytest.mark.parametrize("settings", [(), ("sram_bytes=16KiB",)])
 def test_the_energy_of_the_layers_is_that_of_the_run(model: str, settings: tuple[str, ...]) -> None:
     report = run(model, settings=settings, cost="horowitz-45nm").report
