@@ -202,7 +202,7 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
     source, target = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
     read, written = (movement.find_touched(command, name) for name in ("INPUT", "OUTPUT"))
     fill = command["EX_INPUT_ZERO_POINT"] & 0xFF if command.fields["fill"] else None
-    if not written.total or written.total != movement.count(command) or not _is_nested(written):
+    if not is_written_once(command):
         return None
     size = tuple(number for number, _ in target.dims)
     source_strides, target_strides = (
@@ -223,6 +223,13 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
         return True
 
     return attempt
+
+
+def is_written_once(command: Command) -> bool:
+    """Return True if an ``OP_PERMUTE`` writes bytes, and none of them twice."""
+    written = movement.find_touched(command, "OUTPUT")
+    total = written.total
+    return bool(total) and total == movement.count(command) and _is_nested(written)
 
 
 def _is_nested(access: Access) -> bool:

@@ -435,16 +435,36 @@ def _average(row: Any, sram: Bytes, floats: Any) -> None:
 
 
 @_jit
+def _permute(row: Any, sram: Bytes, near: int) -> None:
+    """Copy bytes within the scratchpad in up to four dimensions, or fill them with a value."""
+    filled, value, source, target = row[1:5]
+    dense = row[12] == 1 and row[16] == 1
+    for i in range(row[5]):
+        for j in range(row[6]):
+            for k in range(row[7]):
+                begin = source + i * row[9] + j * row[10] + k * row[11]
+                place = target + i * row[13] + j * row[14] + k * row[15]
+                if filled:
+                    for n in range(row[8]):
+                        sram[place + n * row[16]] = value
+                elif dense:
+                    copy_bytes((near + place, near + begin, row[8]))
+                else:
+                    for n in range(row[8]):
+                        sram[place + n * row[16]] = sram[begin + n * row[12]]
+
+
+@_jit
 def _look_up(row: Any, sram: Bytes, constants: Bytes) -> None:
-    """Replace the results of a command by their values in a table; padding stays 0."""
-    _, source, surfaces, plane, positions, atom, channels, at = row[:8]
+    """Look up results in a table; padding stays 0. Their sources are ``shift`` bytes after them."""
+    _, source, surfaces, plane, positions, atom, channels, at, shift = row[:9]
     table = constants[at : at + 256]
     for surface in range(surfaces):
         count = min(channels - surface * atom, atom)
         for position in range(positions):
             begin = source + surface * plane + position * atom
             for place in range(begin, begin + count):
-                sram[place] = table[np.uint8(sram[place])]
+                sram[place] = table[np.uint8(sram[place + shift])]
 
 
 def execute_rows(
@@ -474,6 +494,8 @@ def execute_rows(
             _transpose(row, near, _address(packed))
         elif kind == 7:
             _multiply(row, packed, scratch, fixed)
+        elif kind == 9:
+            _permute(row, sram, near)
         else:
             _multiply_channels(row, _address(packed), scratch, constants)
 

@@ -24,7 +24,7 @@ from dla_sim.kernels.atoms import (
 from dla_sim.kernels.attempt import disjoint
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.dispatch import Kernels, Step, carry_out
-from dla_sim.kernels.elementwise import describe_transfer
+from dla_sim.kernels.elementwise import describe_transfer, is_written_once
 from dla_sim.kernels.pairs import exact_in_float64
 from dla_sim.kernels.products import CHUNK, Sums, finish_of
 from dla_sim.kernels.results import LARGEST_SQUARES, PRODUCT, Finish
@@ -32,7 +32,8 @@ from dla_sim.kernels.windows import WindowRegisters, window
 from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Atoms, Blocks, Command, Machine
-from isa.ops.lookup import TABLE_BYTES, table_count
+from isa.ops import movement
+from isa.ops.lookup import TABLE_BYTES, elements, table_count
 from isa.ops.pooling import GLOBAL_AVERAGE
 from isa.ops.windows import ACCUMULATE
 from isa.packing import operand_layouts
@@ -178,6 +179,8 @@ class _RowBuilder:
             "OP_SYNC": lambda command: [],
             "OP_E_ADD": self._addition,
             "OP_POOL": self._pooling,
+            "OP_PERMUTE": self._permutation,
+            "OP_LUT": self._look_up,
         }
 
     def rows(self, command: Command) -> list[Row] | None:
@@ -196,6 +199,39 @@ class _RowBuilder:
         ]
         reading = int(copy.reading)
         return [(0, reading, copy.sram, copy.dram, *counts, nbytes, *strides[0], *strides[1])]
+
+    def _permutation(self, command: Command) -> list[Row] | None:
+        """Return the row of a copy, with dimensions that are dense on both sides merged."""
+        if not is_written_once(command) or not self._is_disjoint(command):
+            return None
+        filled = command.fields["fill"]
+        source, target = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
+        dims: list[tuple[int, int, int]] = []
+        for (count, written), (_, stride) in zip(target.dims, source.dims, strict=True):
+            if count > 1:
+                dims.append((written, 0 if filled else stride, count))
+        merged = [(0, 0, 1)] * (4 - len(dims))
+        for written, read, count in sorted(dims, reverse=True):
+            if merged and merged[-1][:2] == (written * count, read * count):
+                count *= merged.pop()[2]
+                merged.insert(0, (0, 0, 1))
+            merged.append((written, read, count))
+        results, reads, counts = zip(*merged, strict=True)
+        value = command["EX_INPUT_ZERO_POINT"]
+        return [(9, filled, value, source.address, target.address, *counts, *reads, *results)]
+
+    def _look_up(self, command: Command) -> list[Row] | None:
+        """Return the row of a look-up in one known table."""
+        source, operand, target = (
+            command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")
+        )
+        count = elements(command)
+        table = self.known.read(operand, TABLE_BYTES)
+        apart = source >= target or source + count <= target
+        if command["EX_OUTPUT_CHANNELS"] != 1 or not count or table is None or not apart:
+            return None
+        at = self.constants.add(table)
+        return [(5, target, 1, 0, 1, count, count, at, source - target)]
 
     def _product(self, command: Command, groups: int) -> _KnownProduct | None:
         """Return the operands of a convolution, or None if no row can execute it.

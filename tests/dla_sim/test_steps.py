@@ -18,12 +18,15 @@ from isa.instruction import Machine
 from tests.dla_sim.compiled import compiled_program
 from tests.dla_sim.kernel_bench import make_load, prepare_table
 from tests.isa.bench import make_command
-from tests.isa.packed_cases import DRAWS
+from tests.isa.packed_cases import DRAWS, bytes_where_they_lie
 from tests.isa.packed_operands import machines, placed
 from tests.isa.test_packing import plain_result
 
 COMMANDS = 100
-IN_TABLES = {"OP_CONV": 8, "OP_DEPTH_CONV": 20, "OP_GROUP_CONV": 20, "OP_E_ADD": 20, "OP_POOL": 5}
+IN_TABLES = {
+    "OP_CONV": 8, "OP_DEPTH_CONV": 20, "OP_GROUP_CONV": 20, "OP_E_ADD": 20, "OP_LUT": 20,
+    "OP_POOL": 5,
+}  # fmt: skip
 """Least number of the ``COMMANDS`` random commands that become rows, by mnemonic."""
 
 
@@ -54,6 +57,19 @@ def test_rows_mean_what_the_semantics_mean(mnemonic: str) -> None:
             told = arch, case.command.registers, case.command.fields
             assert np.array_equal(machine.sram, expected), told
     assert in_tables >= IN_TABLES[mnemonic]
+
+
+def test_rows_of_copies_mean_what_the_semantics_mean() -> None:
+    random = np.random.default_rng(0)
+    arch = Arch(isa="v5")
+    for _ in range(COMMANDS):
+        command, dram = bytes_where_they_lie(random)
+        expected = dram.copy()
+        command.instruction.semantics(command, Machine(arch, expected, dram))
+        machine = Machine(arch, np.zeros(dram.size, np.uint8), dram)
+        (step,) = prepare_table(command, dram, arch)
+        step(machine)
+        assert np.array_equal(machine.sram, expected), (command.registers, command.fields)
 
 
 def test_bytes_are_known_until_a_command_writes_others() -> None:
