@@ -102,12 +102,14 @@ class _Tried:
 
     ``held``: groups that load all constants once. ``fitted``: groups that fit in the current bands.
     ``unfit``: some group did not fit. ``finer``: some group could gain from finer bands.
+    ``unaligned``: the current bands are not whole bursts, as slightly finer ones would be.
     """
 
     held: set[int] = field(default_factory=set)
     fitted: set[int] = field(default_factory=set)
     unfit: bool = False
     finer: bool = False
+    unaligned: bool = False
 
 
 class Fusion:
@@ -200,12 +202,13 @@ class Fusion:
 
     def _offer_ending(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
         """Offer to the search groups that end with a layer, in the coarsest bands that fit."""
-        rows = self._facts[last].made.rows
+        made = self._facts[last].made
         tried = _Tried()
-        heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*BAND_CUTS, rows))
-        for height in (height for height in heights if height < rows):
+        whole = self._count_whole(made.row_bytes)
+        for height in _list_heights(made.rows, whole):
             tried.fitted.clear()
-            tried.unfit = tried.finer = False
+            tried.unfit = False
+            tried.finer = tried.unaligned = height > whole and height % whole > 0
             for keep in (True, False):
                 growth = Growth(self._facts, last, height, keep, region.residents)
                 self._offer_grown(growth, region, tried, cheapest)
@@ -213,6 +216,12 @@ class Fusion:
                     break
             if not tried.unfit and not tried.finer:
                 break
+
+    def _count_whole(self, row_bytes: int) -> int:
+        """Return the number of rows of a plane that are whole bursts, 1 if a row fills a beat."""
+        bus = self._facts.bus
+        short = row_bytes < bus.bus_bytes
+        return bus.burst_bytes // math.gcd(row_bytes, bus.burst_bytes) if short else 1
 
     def _offer_grown(
         self, growth: Growth, region: _Region, tried: _Tried, cheapest: _Cheapest
@@ -246,7 +255,7 @@ class Fusion:
                 tried.unfit = True
                 continue
             tried.fitted.add(first)
-            if found.finest:
+            if found.finest and not tried.unaligned:
                 tried.held.add(first)
             else:
                 tried.finer = True
@@ -256,3 +265,13 @@ class Fusion:
     def _able(self, index: int) -> bool:
         """Return True if a layer can be in a group."""
         return self._graph.members[index] is not None and not self._pinned[index]
+
+
+def _list_heights(rows: int, whole: int) -> list[int]:
+    """Return the numbers of rows per band that the search tries, from many to few.
+
+    Each number is also rounded down to bands of ``whole`` rows, which are whole bursts.
+    """
+    heights = [ceil_div(rows, cut) for cut in (*BAND_CUTS, rows)]
+    found = {size for height in heights for size in (height, height - height % whole)}
+    return sorted((height for height in found if 0 < height < rows), reverse=True)

@@ -16,6 +16,7 @@ from byoc.scheduling.groups import (
     FusionGraph,
     Member,
     Planes,
+    band_slots,
     is_needed_after,
     window_bytes,
 )
@@ -265,10 +266,8 @@ class Growth:
         again = stop - start > step
         if not inside and member.writes.buffer not in self._residents:
             planes = member.writes.planes
-            band = height * made.row_bytes
-            result = _Result(
-                index, planes, band, self._bus.rows_slots(planes, band, made.row_bytes)
-            )
+            slots = band_slots(self._bus, made, planes, height, step)
+            result = _Result(index, planes, height * made.row_bytes, slots)
             self._results.append(result)
             self._floor.store(result.slots)
         low = start * member.stride - member.pad
@@ -291,9 +290,8 @@ class Growth:
             leaves = wanted.made and is_needed_after(planes, self._last)
             if not self._resident(name, wanted) and (leaves or not wanted.made):
                 count = planes.count if wanted.made else wanted.end - wanted.first
-                moved += self._bands * self._bus.rows_slots(
-                    count, wanted.step * planes.row_bytes, planes.row_bytes
-                )
+                slots = band_slots(self._bus, planes, count, wanted.step, wanted.step)
+                moved += self._bands * slots
         return self._floor.add_slots(moved)
 
     def _make(self, wanted: _Wanted, made: Planes) -> None:
@@ -490,9 +488,8 @@ class Growth:
         if not (leaves or not wanted.made):
             return Carried(kept, fixed, near, apart=apart)
         moved = rows if overlap and not kept else wanted.step
-        slots = self._bands * self._bus.rows_slots(
-            count, moved * planes.row_bytes, planes.row_bytes
-        )
+        first = wanted.start if moved > wanted.step else wanted.stop - wanted.step
+        slots = self._bands * band_slots(self._bus, planes, count, moved, wanted.step, first)
         moving = transfer_cycles(slots, self._bands)
         if wanted.made:
             return Carried(kept, fixed, near, slots, stores=moving, apart=apart)

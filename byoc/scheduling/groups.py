@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from byoc.estimate.bus import MemoryBus
 from byoc.operators.layer import OperatorLayer
 from byoc.operators.pieces import Dim, plane_dims
 from byoc.operators.records import COMBINED, MappingType
@@ -435,3 +436,16 @@ def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
     Each whole plane has ``of`` rows.
     """
     return ((planes - 1) * rows + of) * row_bytes
+
+
+def band_slots(
+    bus: MemoryBus, planes: Planes, count: int, rows: int, step: int, first: int = 0
+) -> int:
+    """Return the average bus slots of ``rows`` rows of ``count`` planes in one band.
+
+    Bands are ``step`` rows apart. Band 0 begins at row ``first``. If rows are shorter than a beat,
+    bands may consist of whole bursts. Otherwise a band may begin at any row.
+    """
+    size = planes.row_bytes
+    pitch = size * math.gcd(first, step, planes.rows) if size < bus.bus_bytes else size
+    return bus.rows_slots(count, rows * size, pitch)

@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from byoc.compiled import Region
 from byoc.compiler import compile
-from byoc.emission.region import compile_region, layers_of
+from byoc.emission.region import Region, compile_region, layers_of
 from byoc.graph import Value
 from byoc.importing import import_model
 from byoc.operators.copies import StridedCopy
