@@ -127,10 +127,7 @@ def merge_moves(
         merge = _choose_merge(name, tensor, merges, context)
         if merge is not None:
             merges[name] = merge
-    skipped = {
-        name for name in merges if name not in boundary and _is_skipped(name, tensors[name], merges)
-    }
-    merges = {name: one for name, one in merges.items() if one.operations or name in skipped}
+    merges, skipped = _drop_unused(merges, tensors, boundary)
     result = list[Operator]()
     for operation in operations:
         name = operation.output.value
@@ -141,6 +138,26 @@ def merge_moves(
         if name in merges and operation is tensors[name].producers[-1]:
             result += _unpack_if_cheaper(merges[name], name, context)
     return tuple(order_for_words(one, word) for one in _order_after_operands(result, merges.keys()))
+
+
+def _drop_unused(
+    merges: dict[str, Merge], tensors: Mapping[str, _Tensor], boundary: Collection[str]
+) -> tuple[dict[str, Merge], set[str]]:
+    """Return the merges that are used, and the names of tensors that are not stored.
+
+    A stored tensor whose merge has no operations keeps its producers. They read their own operands,
+    so those have to be stored as well.
+    """
+    while True:
+        skipped = {
+            name
+            for name in merges
+            if name not in boundary and _is_skipped(name, tensors[name], merges)
+        }
+        used = {name: one for name, one in merges.items() if one.operations or name in skipped}
+        if len(used) == len(merges):
+            return used, skipped
+        merges = used
 
 
 def _unpack_if_cheaper(merge: Merge, name: str, context: MoveContext) -> tuple[Operator, ...]:

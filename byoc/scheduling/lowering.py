@@ -134,11 +134,13 @@ def order_copies(lowered: Lowered, has_room_for: Callable[[int], bool]) -> Lower
         for one in lowered.operations
     ]
     written: dict[str, int] = {}
+    used: dict[str, int] = {}  # last reader of a buffer, or writer that is no copy to an output
     following: dict[int, list[int]] = {}  # copies to outputs, by the operation before them
     for number, (sources, target) in enumerate(places):
-        written[target] = number
         is_early = lowered.operations[number].traits.moves and target in outputs and sources
-        before = max((written.get(name, -1) for name in sources), default=-1)
+        before = max(used.get(target, -1), *[written.get(name, -1) for name in sources], -1)
+        written[target] = number
+        used |= dict.fromkeys(sources if is_early else [*sources, target], number)
         following.setdefault(before if is_early and before >= 0 else number, []).append(number)
     copies = [one for one in lowered.operations if one.traits.moves and one.inputs]
     delays = not has_room_for(COPIED * sum([one.output.nbytes for one in copies]))

@@ -21,6 +21,7 @@ from isa.ops.movement import DIMENSIONS
 ATOM = 8
 WORD = 32
 POSITIONS = 12
+MIRRORED = {n: 15 - n for n in range(16)}
 Bytes = NDArray[np.uint8]
 
 
@@ -305,3 +306,26 @@ def test_whole_atoms_are_taken_from_the_tensor_that_has_them() -> None:
     assert {
         operand.value for one in found if one.output.value == "c" for operand in one.inputs
     } == {"b"}
+
+
+def test_what_a_stored_batch_reads_is_stored() -> None:
+    """A batch whose consumer cannot read its sources is stored, and so is what its producers read.
+
+    Two steps are joined to the batch ``b``, which is moved to ``c``. No operation that writes a
+    whole tensor has a tiling, and ``d`` is one image, which its copies write.
+    """
+    joined = [
+        copy
+        for image, name in enumerate("xy")
+        for copy in _moved(name, "b", {8 * image + n: n for n in range(8)}, 2)
+        if copy.inputs
+    ]
+    moved = [copy for step in "cd" for copy in _moved(chr(ord(step) - 1), step, MIRRORED, 2)]
+    one = Layout(8, POSITIONS, ATOM)
+    layouts = {"x": one, "y": one} | dict.fromkeys("bc", one._replace(images=2))
+    layouts["d"] = Layout(16, POSITIONS, ATOM)
+    found = merge_moves([*joined, *moved], {"x", "y", "d"}, layouts, WORD, lambda operation: False)
+    first = {name: np.arange(4096).astype(np.uint8) + step for step, name in enumerate("xy")}
+    size = 2 * POSITIONS * ATOM
+    wanted, got = (run_moves(one, dict(first))["d"][:size] for one in ([*joined, *moved], found))
+    assert wanted.tolist() == got.tolist()
