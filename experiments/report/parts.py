@@ -11,8 +11,10 @@ LARGEST_COUNT = (1 << 63) - 1
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Picojoules = Annotated[float, Field(ge=0, le=LARGEST_COUNT)]
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
-"""Word that the project chooses itself, such as a version, a schedule or a digest."""
+Word = Annotated[
+    str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}|[0-9]{1,9}/[0-9]{1,9})$")
+]
+"""Word that the project chooses itself, such as a version or a digest, or a fraction as 11/25."""
 Text = Annotated[str, Field(max_length=1 << 16)]
 """Text from the user's files: names of models, nodes and tensors, commands and reasons."""
 
