@@ -9,14 +9,15 @@ def compile_cached(function: Callable[..., Any], *signatures: str, **options: An
     """Return a function as numba compiles it; later processes read numba's cache.
 
     Numba notices changes of the function's file, but not of constants that the file imports. The
-    name in the cache therefore has a digest of the numbers among the module's constants.
+    name in the cache therefore has a digest of the module's constants: numbers, and lengths of
+    tuples.
     """
     import numba
 
     numbers = sorted(
-        (name, value)
+        (name, len(value) if isinstance(value, tuple) else value)
         for name, value in function.__globals__.items()
-        if name.isupper() and isinstance(value, int | float)
+        if name.isupper() and isinstance(value, int | float | tuple)
     )
     function.__qualname__ += "_" + sha256(repr(numbers).encode()).hexdigest()[:16]
     njit: Any = numba.njit  # its types do not know options by name
