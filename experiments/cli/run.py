@@ -116,7 +116,7 @@ def _can_advise(report: RunReport) -> bool:
 def _advise(wanted: RunRequest, done: Result) -> Result:
     """Print gain and command of the best of a few changes, and add them to the run's report."""
     from experiments.report.schema import MeasuredChange
-    from experiments.running.answers import find_advice
+    from experiments.running.answers import find_advice, is_cacheable
     from experiments.running.inference import hardware_of, settle_request
 
     wanted, _ = settle_request(wanted)  # a preset that --machine names
@@ -129,7 +129,11 @@ def _advise(wanted: RunRequest, done: Result) -> Result:
             return measure_first_changes(wanted, done.package, cycles, progress)
 
     run = f"{done.report.command}, {cycles} cycles"
-    known = find_advice(wanted, done.package, hardware_of(wanted), run, make)
+    known = (
+        find_advice(done.package, hardware_of(wanted), wanted.options, run, make)
+        if is_cacheable(wanted)
+        else make()
+    )
     found = tuple(MeasuredChange(saves=saves, command=command) for saves, command in known)
     for change in found:
         say(f"{change.saves:.1%} fewer cycles: {change.command}")

@@ -1,7 +1,7 @@
-"""Answers of the user's cache: compiled networks and advice, which no data of a run change.
+"""Compiled networks and advice in the user's cache.
 
-An answer follows from a network, a machine, options and the code of the project. Networks in memory
-and machines with instructions of other packages have no answers in the cache.
+They depend on a network, a machine, options and the code of the project, and not on the data of a
+run. The cache has none for networks in memory and for machines with instructions of other packages.
 """
 
 import json
@@ -41,25 +41,33 @@ _ADVISOR = (
 """Code that advice follows from."""
 
 
+def is_cacheable(wanted: Compiling) -> bool:
+    """Return whether a request allows the cache and names a network, which is not in memory."""
+    return wanted.cache and isinstance(wanted.model, str | Path)
+
+
 def find_compiled(
-    wanted: Compiling, package: Package, hardware: Preset, make: Callable[[], CompiledNetwork]
+    package: Package,
+    hardware: Preset,
+    options: CompileOptions,
+    make: Callable[[], CompiledNetwork],
 ) -> CompiledNetwork:
     """Return the network of ``package`` compiled for a machine, from the cache or from ``make``.
 
     The regions of a network from the cache have no operations, which only the compiler needs.
     """
     return _recall(
-        _find_key("compiled", wanted, package, hardware, _COMPILER),
+        _find_key("compiled", package, hardware, options, _COMPILER),
         make,
         _encode,
-        lambda content: _decode(content, package, hardware, wanted.options),
+        lambda content: _decode(content, package, hardware, options),
     )
 
 
 def find_advice(
-    wanted: Compiling,
     package: Package,
     hardware: Preset,
+    options: CompileOptions,
     run: str,
     make: Callable[[], list[tuple[float, str]]],
 ) -> list[tuple[float, str]]:
@@ -70,7 +78,7 @@ def find_advice(
     """
     costs = sum_of((FOLDER / f"{DEFAULT_TABLE}.toml").read_bytes())
     return _recall(
-        _find_key(f"{run}, {costs}", wanted, package, hardware, _ADVISOR),
+        _find_key(f"{run}, {costs}", package, hardware, options, _ADVISOR),
         make,
         lambda found: _MAGIC + json.dumps(found).encode(),
         lambda content: [(saves, command) for saves, command in json.loads(content[len(_MAGIC) :])],
@@ -78,14 +86,14 @@ def find_advice(
 
 
 def _find_key(
-    kind: str, wanted: Compiling, package: Package, hardware: Preset, sources: tuple[str, ...]
+    kind: str,
+    package: Package,
+    hardware: Preset,
+    options: CompileOptions,
+    sources: tuple[str, ...],
 ) -> str | None:
     """Return the cache key of an answer, or None if it must not be cached."""
-    if (
-        not wanted.cache
-        or not isinstance(wanted.model, str | Path)
-        or hardware.arch.isa not in VARIANTS
-    ):
+    if hardware.arch.isa not in VARIANTS:
         return None
     facts = {
         "kind": kind,
@@ -93,7 +101,7 @@ def _find_key(
         "arch": hardware.arch.model_dump(),
         "timing": hardware.timing.model_dump(),
         "memory": hardware.memory_mode,
-        "options": asdict(wanted.options),
+        "options": asdict(options),
     }
     return key_of(facts, sources)
 

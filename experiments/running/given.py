@@ -124,8 +124,8 @@ class Given(NetworkChoice):
     ``calibration`` are the samples that quantise a float model: a .npz file, arrays with samples
     along the first axis, or samples one by one; ``quantise`` is the method. ``weight_bits`` has the
     bits of weights by pattern of node names. ``seed`` is the seed of all random numbers. ``cache``
-    allows import to keep the package of a file in the user's cache folder for later runs; no figure
-    depends on it.
+    stores the imported and the compiled network of a file in the user's cache folder for later
+    runs; no figure depends on it.
     """
 
     calibration: Samples | None = field(

@@ -21,7 +21,7 @@ from experiments.models import MODELS
 from experiments.report.assemble import RunConditions, assemble
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun
-from experiments.running.answers import find_compiled
+from experiments.running.answers import find_compiled, is_cacheable
 from experiments.running.check import (
     Checker,
     Tensors,
@@ -33,7 +33,6 @@ from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.given import (
     DEFAULT_PRESET,
-    Compiling,
     Given,
     MachineChoice,
     RunKeywords,
@@ -96,8 +95,8 @@ def run_requested(wanted: RunRequest) -> Result:
     - ``sensitivity``: adds the change of the cycles with each parameter and each command.
     - ``timeline``: file to write in the format of Perfetto (``.pftrace``).
     - ``progress``: called with the name of each stage.
-    - ``cache``: allows import to keep the package of a file in the user's cache folder for later
-      runs; no figure depends on it.
+    - ``cache``: stores the imported and the compiled network of a file in the user's cache folder
+      for later runs; no figure depends on it.
     - ``engine``: makes the executor that replaces the simulator, such as
       ``experiments.rtl.hardware.HardwareDevice`` (extra ``rtl``); the report's ``hardware``
       contains its comparison with the simulator.
@@ -138,7 +137,9 @@ def _run_simulated(wanted: RunRequest) -> Result:
     batch = network_batch(network, wanted.inputs, wanted.seed, options, wanted.steps)
     machine = None if wanted.engine is None else _get_executor(wanted.engine(hardware, progress))
     runs = len(batch.feeds) + (0 if labelled is None else len(labelled.labels))
-    done = infer(network, hardware, batch.feeds[0], options, progress, machine, runs, wanted)
+    done = infer(
+        network, hardware, batch.feeds[0], options, progress, machine, runs, is_cacheable(wanted)
+    )
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
     found = _check_batch(done, batch, progress, carry=wanted.steps is not None)
@@ -285,13 +286,13 @@ def infer(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
     runs: int = 1,
-    wanted: Compiling | None = None,
+    cache: bool = False,
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and run one inference.
 
     The other arguments are those of :func:`open_runtime`.
     """
-    compiled, runtime = open_runtime(network, hardware, options, progress, machine, runs, wanted)
+    compiled, runtime = open_runtime(network, hardware, options, progress, machine, runs, cache)
     progress(f"simulating {network.name}")
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
@@ -303,13 +304,13 @@ def open_runtime(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
     runs: int = 1,
-    wanted: Compiling | None = None,
+    cache: bool = False,
 ) -> tuple[CompiledNetwork, Runtime[Trace]]:
     """Compile ``network`` for ``hardware``, and prepare it for ``runs`` inferences.
 
     They run on the simulator, or on another ``machine``. Many inferences use the simulator's
-    compiled kernels if numba is installed. The compiled network may come from
-    the user's cache if the request ``wanted`` permits it.
+    compiled kernels if numba is installed. With ``cache`` the compiled network may
+    come from the user's cache.
     """
     progress(f"compiling {network.name}")
     package = network.package
@@ -321,7 +322,7 @@ def open_runtime(
             package, hardware.arch, options, timing=hardware.timing, progress=progress
         )
 
-    compiled = make() if wanted is None else find_compiled(wanted, package, hardware, make)
+    compiled = find_compiled(package, hardware, options, make) if cache else make()
     if machine is None:
         has_tables = hardware.arch.numerics == "onnxruntime"  # compiled kernels know no other
         fast = has_tables and runs >= MANY_RUNS and has_compiled()

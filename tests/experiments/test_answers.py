@@ -48,7 +48,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[CompiledNetwork]:
 def compile_cached(wanted: RunRequest) -> CompiledNetwork:
     network, hardware = load(wanted), hardware_of(wanted)
     feeds = network_feeds(network)
-    return infer(network, hardware, feeds, wanted.options, wanted=wanted).compiled
+    return infer(
+        network, hardware, feeds, wanted.options, cache=answers.is_cacheable(wanted)
+    ).compiled
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,8 @@ def test_the_key_has_the_code_of_the_machine(model: str, monkeypatch: pytest.Mon
 
 def find_advice(wanted: RunRequest, make: Callable[[], list[tuple[float, str]]]) -> object:
     package = load(wanted).package
-    return answers.find_advice(wanted, package, hardware_of(wanted), "dla run x, 9 cycles", make)
+    hardware = hardware_of(wanted)
+    return answers.find_advice(package, hardware, wanted.options, "dla run x, 9 cycles", make)
 
 
 def test_advice_is_measured_once(model: str) -> None:
