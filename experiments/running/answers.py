@@ -35,7 +35,10 @@ _MAGIC = b"DLAANSW\n"
 _COMPILER = ("isa", "byoc", "dla_sim", "experiments/running")
 """Code that compiled networks follow from; dla_sim computes the rates of buses from a Timing."""
 _ADVISOR = (
-    *(*_COMPILER, "experiments/advise", "experiments/cost", "experiments/report"),
+    *_COMPILER,
+    "experiments/advise",
+    "experiments/cost",
+    "experiments/report",
     "experiments/figure.py",
 )
 """Code that advice follows from."""

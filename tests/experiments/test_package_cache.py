@@ -23,6 +23,7 @@ from experiments.running import package_cache
 from experiments.running.network import load_network
 from experiments.running.package_cache import PackageCache, key_of, users_cache
 from isa.files import is_leftover
+from isa.plugins import OPERATORS
 from tests.experiments.command_line import save_tiny
 
 
@@ -100,6 +101,17 @@ def test_other_code_and_another_processor_make_other_names(
     before = key_of({})
     monkeypatch.setattr(package_cache, what, lambda *folders: "other")
     assert key_of({}) != before
+
+
+def test_nothing_is_cached_with_operators_of_other_packages(
+    model: Path, imports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their code may change unnoticed."""
+    report(model)
+    before = cache().entries()
+    monkeypatch.setattr(package_cache, "has_entry_points", lambda group: group == OPERATORS)
+    report(model)
+    assert (imports, cache().entries()) == (["tiny", "tiny"], before)
 
 
 def cut(path: Path) -> None:
