@@ -5,20 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import pytest
-
 from isa.sanitizer import inspect
 from tests.e2e.layout_faults import Trial, drawn_fault, drawn_program
-from tests.rotation import rotate
 
-BLOCK = 14
+SEEDS = range(28)
 
 
-@pytest.mark.parametrize("first", rotate(range(0, 2 * BLOCK, BLOCK), 2))
-def test_layout_faults_are_found_and_legal_programs_are_not_accused(first: int) -> None:
+def test_layout_faults_are_found_and_legal_programs_are_not_accused() -> None:
     """``python -m tests.e2e.layout_faults`` draws as many as wanted."""
     found: Counter[str] = Counter()
-    for seed in range(first, first + BLOCK):
+    for seed in SEEDS:
         program = drawn_program(seed)
         assert program is not None
         trial = Trial(program)
@@ -28,4 +24,4 @@ def test_layout_faults_are_found_and_legal_programs_are_not_accused(first: int) 
         verdict = trial.verdict(seed, fault)
         found.update((verdict.outcome, verdict.kind))
     assert found["missed"] == found["suspected"] == 0, found
-    assert found["layout mismatch"] >= 4, found
+    assert found["layout mismatch"] >= 10, found
