@@ -82,7 +82,10 @@ LONGEST = (
     "fuzz_inputs/test_fuzz_inputs.py", "experiments/test_tune.py", "byoc/test_every_reason.py",
     "byoc/test_tvm_hook.py", "byoc/bare_metal/test_bundles.py",
 )  # fmt: skip
-"""Files that take the most processor time, longest first; quick tests of each take 10 s or more."""
+"""Files that take the most processor time, longest first; quick tests of each take 10 s or more.
+
+``test_rotation.py`` fails if a file does not exist.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

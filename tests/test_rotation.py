@@ -1,10 +1,18 @@
-"""Each case is in the quick set, or chosen, at one of several turns."""
+"""Order and rotation: files that start first exist, and each case is quick or chosen at one turn."""
 
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
+from tests.conftest import LONGEST
 from tests.rotation import choose_cases, rotate
+
+
+def test_the_files_that_start_first_exist() -> None:
+    folder = Path(__file__).parent
+    assert [name for name in LONGEST if not (folder / name).is_file()] == []
+    assert len({*LONGEST}) == len(LONGEST)
 
 
 def test_each_case_is_quick_at_one_turn() -> None:
