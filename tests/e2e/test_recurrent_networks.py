@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.importing import recurrent
 from byoc.importing import import_model
@@ -71,3 +72,20 @@ def test_more_steps_try_no_more_placements(monkeypatch: pytest.MonkeyPatch) -> N
     package = import_model(model, "steps", calibration=[feeds])
     assert compare(package, feeds, Arch(isa="v5", sram_bytes=4096)).mismatches == 0
     assert len(tried) <= memplan.ATTEMPTS
+
+
+@pytest.mark.parametrize("isa", ["v4", "v5"])
+def test_results_of_steps_behind_a_constant_are_exact(isa: str) -> None:
+    """The tensor that joins the steps is not stored only if its consumer reads all steps."""
+    model = recurrent(5)
+    steps = model.graph.output.pop()
+    model.graph.initializer.append(
+        numpy_helper.from_array(np.full((1, 1, 1, 8), 0.5, np.float32), "k")
+    )
+    model.graph.node.append(helper.make_node("Concat", ["k", steps.name], ["all"], axis=0))
+    shape = (6, 1, 1, 8)
+    model.graph.output.append(helper.make_tensor_value_info("all", TensorProto.FLOAT, shape))
+    feeds = random_feeds(model, 1)
+    package = import_model(model, "behind", calibration=[feeds])
+    found = compare(package, feeds, Arch(isa=isa))
+    assert (found.mismatches, len(found.partition.regions)) == (0, 1)
