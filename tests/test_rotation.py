@@ -1,4 +1,4 @@
-"""Order and rotation: files that start first exist, and each case is quick or chosen at one turn."""
+"""Files that start first exist, and each case is in the quick set, or chosen, at one turn."""
 
 from __future__ import annotations
 
