@@ -102,7 +102,7 @@ class _Tried:
 
     ``held``: groups that load all constants once. ``fitted``: groups that fit in the current bands.
     ``unfit``: some group did not fit. ``finer``: some group could gain from finer bands.
-    ``unaligned``: the current bands are not whole bursts, as slightly finer ones would be.
+    ``unaligned``: the current bands are not whole bursts; the next finer ones are.
     """
 
     held: set[int] = field(default_factory=set)
