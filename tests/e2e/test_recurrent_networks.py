@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.importing import recurrent
+from byoc.estimate.constants import ATTEMPTS
 from byoc.importing import import_model
 from byoc.scheduling import memplan
 from isa.arch import Arch
@@ -71,7 +72,7 @@ def test_more_steps_try_no_more_placements(monkeypatch: pytest.MonkeyPatch) -> N
     feeds = random_feeds(model, 1)
     package = import_model(model, "steps", calibration=[feeds])
     assert compare(package, feeds, Arch(isa="v5", sram_bytes=4096)).mismatches == 0
-    assert len(tried) <= memplan.ATTEMPTS
+    assert len(tried) <= ATTEMPTS
 
 
 @pytest.mark.parametrize("isa", ["v4", "v5"])
