@@ -76,17 +76,19 @@ def test_more_steps_try_no_more_placements(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("isa", ["v4", "v5"])
-def test_results_of_steps_behind_a_constant_are_exact(isa: str) -> None:
+def test_results_of_steps_between_constants_are_exact(isa: str) -> None:
     """The tensor that joins the steps is not stored only if its consumer reads all steps."""
     model = recurrent(5)
     steps = model.graph.output.pop()
     model.graph.initializer.append(
         numpy_helper.from_array(np.full((1, 1, 1, 8), 0.5, np.float32), "k")
     )
-    model.graph.node.append(helper.make_node("Concat", ["k", steps.name], ["all"], axis=0))
-    shape = (6, 1, 1, 8)
+    model.graph.node.append(
+        helper.make_node("Concat", ["k", steps.name, "k"], ["all"], "all", axis=0)
+    )
+    shape = (7, 1, 1, 8)
     model.graph.output.append(helper.make_tensor_value_info("all", TensorProto.FLOAT, shape))
     feeds = random_feeds(model, 1)
-    package = import_model(model, "behind", calibration=[feeds])
+    package = import_model(model, "between", calibration=[feeds])
     found = compare(package, feeds, Arch(isa=isa))
     assert (found.mismatches, len(found.partition.regions)) == (0, 1)
