@@ -53,7 +53,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    """``dla sweep`` in a process of its own.
+    """``dla sweep`` in a process of its own, quiet because a loaded computer prints progress.
 
     Its workers share its pipes, so these end when all are gone.
     """
@@ -67,6 +67,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
         "grid.toml",
         "-o",
         "results.sqlite",
+        "--quiet",
         *more,
     ]
     return subprocess.Popen(
@@ -206,6 +207,7 @@ def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_p
         "results.sqlite",
         "--workers",
         "2",
+        "--quiet",
     ]
     with subprocess.Popen(
         command,
