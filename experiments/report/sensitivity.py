@@ -32,7 +32,7 @@ class ChangeEntry(Part):
     """
 
     cycles: int
-    until: int | float | Word
+    until: int | float | Text
     final: bool
 
 
@@ -40,7 +40,7 @@ class ParameterEntry(Part):
     """Sensitivity to one key of the Timing; None is a direction in which no value runs."""
 
     name: Word
-    value: int | float | Word
+    value: int | float | Text
     step: Text
     up: ChangeEntry | None
     down: ChangeEntry | None

@@ -68,6 +68,15 @@ def test_report_and_page_contain_it(found: dla.Result) -> None:
     assert "Sensitivity of the cycles" not in run_page(plain)
 
 
+def test_rates_are_fractions() -> None:
+    report = dla.run("digits-cnn", settings={"dram_rate": 0.44}, sensitivity=True).report
+    assert report.sensitivity is not None
+    (rate,) = (one for one in report.sensitivity.parameters if one.name == "dram_rate")
+    assert rate.up is not None
+    assert rate.up.until == "22/25"
+    assert RunReport.model_validate_json(report_json(report)) == report
+
+
 def test_described_machine_has_none() -> None:
     with pytest.raises(InputError, match="sensitivity=True needs commands, which machine vta"):
         dla.run("digits-cnn", machine="vta", sensitivity=True)
