@@ -206,19 +206,21 @@ ORDER = (
     "estimate",
     "layout",
     "scheduling",
+    "compiled",
     "emission",
     "partitioning",
 )
 BESIDE = {
     "runtimes": ("operators",),
     "frontend": ("graph", "options", "operators", "runtimes"),
+    "compiled": ("package",),
     "partitioning": ("package",),
 }
 """What a folder imports besides those before it in the order."""
 
 
 def test_the_rooms_import_each_other_in_the_order_in_which_data_flows() -> None:
-    """Each folder of the compiler imports the folders before it.
+    """Each folder of the compiler, and ``compiled``, imports those before it.
 
     The front end imports operators and sessions.
     """
