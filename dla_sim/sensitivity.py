@@ -148,8 +148,11 @@ def find_sensitivity(programs: Sequence[Demands], timing: Timing) -> Iterator[Pa
         yield ParameterSensitivity(key, values[key], up, down)
 
 
-def find_command_sensitivity(demands: Demands, timing: Timing) -> list[CommandSensitivity]:
-    """Return the changes of a program's total with the end of each command."""
+def find_command_sensitivity(demands: Demands, timing: Timing) -> Iterator[CommandSensitivity]:
+    """Yield the changes of a program's total with the end of each command.
+
+    A command for which two decisions tie takes a run of the whole program for each direction.
+    """
     count = len(demands.unit)
     blocks = (range(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
     pieces = [piece for block in blocks for piece in _run_lines(demands, timing, {}, block)]
@@ -159,10 +162,8 @@ def find_command_sensitivity(demands: Demands, timing: Timing) -> list[CommandSe
             return CycleChange(sign * piece.slope, piece.reach(sign), False)
         return _follow(partial(_shift_end, demands, timing, number), piece, sign, 1)
 
-    return [
-        CommandSensitivity(change(number, piece, 1), change(number, piece, -1))
-        for number, piece in enumerate(pieces)
-    ]
+    for number, piece in enumerate(pieces):
+        yield CommandSensitivity(change(number, piece, 1), change(number, piece, -1))
 
 
 def _follow(

@@ -266,8 +266,7 @@ def _make_result(
     if request.sensitivity:
         from experiments.running.sensitivity import describe_sensitivity
 
-        request.progress("finding the sensitivity")
-        found_changes = describe_sensitivity(traces, done.hardware.timing)
+        found_changes = describe_sensitivity(traces, done.hardware.timing, request.progress)
         report = report.model_copy(update={"sensitivity": found_changes})
     return Result(report, batch.join_results(outputs), done.network.package)
 

@@ -19,10 +19,14 @@ from experiments.report.sensitivity import (
     ParameterEntry,
     SensitivityEntry,
 )
+from isa.progress import Progress, report_each
 
 
-def describe_sensitivity(traces: Mapping[int, Trace], timing: Timing) -> SensitivityEntry:
+def describe_sensitivity(
+    traces: Mapping[int, Trace], timing: Timing, progress: Progress
+) -> SensitivityEntry:
     """Return the sensitivity of the cycles of the regions that ran."""
+    progress("finding the sensitivity")
     programs = [trace.workload.demands for trace in traces.values()]
     found = find_sensitivity(programs, timing) if programs else ()
     return SensitivityEntry(
@@ -39,7 +43,7 @@ def describe_sensitivity(traces: Mapping[int, Trace], timing: Timing) -> Sensiti
         commands=tuple(
             entry
             for index in sorted(traces)
-            for entry in _list_commands(index, traces[index], timing)
+            for entry in _list_commands(index, traces[index], timing, progress)
         ),
     )
 
@@ -51,12 +55,15 @@ def _describe(change: CycleChange | None, key: str, value: object, sign: int) ->
     return ChangeEntry(cycles=change.cycles, until=until, final=change.final)
 
 
-def _list_commands(region: int, trace: Trace, timing: Timing) -> Iterator[CommandEntry]:
+def _list_commands(
+    region: int, trace: Trace, timing: Timing, progress: Progress
+) -> Iterator[CommandEntry]:
     """Yield the entries of a region's commands in the order of its program."""
     labels = trace.labels
     cycles = (trace.times.end - trace.times.start).tolist()
     found = find_command_sensitivity(trace.workload.demands, timing)
-    for number, (command, one) in enumerate(zip(trace.commands, found, strict=True)):
+    commands = report_each(trace.commands, "changing the end of commands", progress)
+    for number, (command, one) in enumerate(zip(commands, found, strict=True)):
         yield CommandEntry(
             region=region,
             number=number,
