@@ -35,7 +35,7 @@ from byoc.frontend.onnx.node_checks import (
 )
 from byoc.runtimes.protobuf import all_nodes, bodies, node_label
 from isa import memory
-from isa.errors import InputError
+from isa.errors import InputError, PluginError
 from isa.reading import check_file, first_line
 
 MAXIMUM_CHECKED_BYTES = 1 << 31
@@ -203,6 +203,8 @@ def check_model(model: ModelProto, source: str) -> None:
         check_nodes(_list_nodes(model))
         check_loops(model.graph.node, constants_of(model.graph), 1)
         check_parameters((inline_local_functions(model) if model.functions else model).graph, {})
+    except PluginError:
+        raise  # the model is not at fault
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
     constants = constants_of(model.graph)
