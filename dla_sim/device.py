@@ -239,7 +239,7 @@ class Device:
         sram_reset: value of every scratchpad byte at the start of a run. Tests use values other
             than 0 to find programs that read bytes they never wrote.
         compiled: use kernels compiled by numba. They return the same bits faster and need half a
-            second to load, which pays off from about a hundred inferences on.
+            second to load, which pays off from about 10,000 commands on.
         progress: callback with a line of text per step.
 
     Raises:

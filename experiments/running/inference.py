@@ -49,8 +49,8 @@ from isa.progress import Progress, report_each, silent
 if TYPE_CHECKING:
     from experiments.machines.description import MachineDescription
 
-MANY_RUNS = 100
-"""Inferences from which loading compiled kernels, about half a second, pays off."""
+MANY_COMMANDS = 10_000
+"""Commands of all inferences from which loading compiled kernels, half a second, pays off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,6 +324,7 @@ def open_runtime(
     compiled = find_compiled(package, hardware, options, make) if cache else make()
     if machine is None:
         has_tables = hardware.arch.numerics == "onnxruntime"  # compiled kernels know no other
-        fast = has_tables and runs >= MANY_RUNS and has_compiled()
+        commands = runs * sum(len(one.commands) for one in compiled.programs.values())
+        fast = has_tables and commands >= MANY_COMMANDS and has_compiled()
         machine = Device(hardware.arch, hardware.timing, compiled=fast, progress=progress)
     return compiled, Runtime(compiled, machine)

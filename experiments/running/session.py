@@ -12,7 +12,7 @@ from dla_sim.device import Trace
 from experiments.running.door import door
 from experiments.running.given import RunKeywords, RunRequest
 from experiments.running.in_memory import Model, batch_of
-from experiments.running.inference import MANY_RUNS, hardware_of, open_runtime
+from experiments.running.inference import MANY_COMMANDS, hardware_of, open_runtime
 from experiments.running.network import load
 from experiments.running.wording import speak_python
 from isa.errors import InputError
@@ -39,7 +39,7 @@ class Session:
         with speak_python(RunRequest):
             network = load(request, request.progress)
             self._compiled, self._runtime = open_runtime(
-                network, hardware_of(request), request.options, request.progress, runs=MANY_RUNS
+                network, hardware_of(request), request.options, request.progress, runs=MANY_COMMANDS
             )
         self._initial = network.package.graph.initial_state
         self.inputs = tuple(port.name for port in self._compiled.interface.inputs)

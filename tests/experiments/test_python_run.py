@@ -124,9 +124,10 @@ def test_many_inferences_use_compiled_kernels_with_the_same_bits(
         return dla.Device(*given, compiled=compiled, **further)
 
     monkeypatch.setattr(inference, "Device", open_device)
-    monkeypatch.setattr(inference, "MANY_RUNS", 3)
     images = np.random.default_rng(0).standard_normal((3, 3, 8, 8), np.float32)
     package = dla.import_model(tiny_model())
+    (program,) = dla.compile(package, dla.load_hardware().arch).programs.values()
+    monkeypatch.setattr(inference, "MANY_COMMANDS", 3 * len(program.commands))
     found = [dla.run(package, inputs=images[:n]).outputs["result"][:2] for n in (2, 3)]
     for _ in range(2):
         session = dla.Session(package)
