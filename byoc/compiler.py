@@ -16,7 +16,6 @@ from byoc.package.interface import Interface, connect
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partitioner
 from byoc.scheduling.search_pool import SearchPool, sizeless
-from byoc.scheduling.tile_search import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
@@ -75,8 +74,8 @@ def partition_graph(
     searches: SearchPool[Compiled] | None = None,
 ) -> Partition:
     """Return where each node of a graph runs on a machine with ``arch``."""
-    search = TileSearch if searches is None else searches.search
-    fit = partial(fit_operations, arch=arch, schedule=options.schedule, search=search)
+    pool = searches or SearchPool[Compiled]()
+    fit = partial(fit_operations, arch=arch, schedule=options.schedule, pool=pool)
     return nodes.partition(target_of(arch, options), fit)
 
 

@@ -25,6 +25,7 @@ from byoc.operators.layer import (
     OperatorLayer,
     Resident,
     Shortage,
+    Tiling,
     align,
     compute_working_set,
     find_shortage,
@@ -41,10 +42,9 @@ from byoc.scheduling.lowering import Buffer, Lowered, lower, order_copies, split
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.region_context import share_constants
 from byoc.scheduling.residency import NoTilingError
-from byoc.scheduling.search_pool import ONE_SIZE, SearchPool
+from byoc.scheduling.search_pool import SearchPool, sizeless
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.stream import CommandStep, ConstantPool, Memory, Scheduled
-from byoc.scheduling.tile_search import TileSearch
 from byoc.scheduling.tiling import Budget, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
@@ -116,7 +116,7 @@ def compile_region(
     known = shared.get_compiled(scheduled)
     if known is not None:
         return replace(known[0], arch=arch), known[1]
-    lowered, sized = scheduled.memory.lowered, arch.model_copy(update=ONE_SIZE)
+    lowered, sized = scheduled.memory.lowered, sizeless(arch)
     asked = shared.get_or_make(
         (region, lowered, sized), lambda: _compute_demand(region, values, lowered, sized)
     )
@@ -294,26 +294,37 @@ def _emit_region(
     return program, report
 
 
-def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
-    """Return the buffers of an operation's smallest tiling if they do not fit, else None."""
+def shortage(
+    operation: Operator, arch: Arch, schedule: Schedule, pool: SearchPool[Compiled] | None = None
+) -> Shortage | None:
+    """Return the buffers of an operation's smallest tiling if they do not fit, else None.
+
+    A ``pool`` remembers the smallest tilings, which do not depend on the scratchpad's size.
+    """
     if operation.slices:
         return None
+    smallest = partial(_list_smallest, operation, arch, schedule)
+    shared = pool or SearchPool[Compiled]()
+    known = shared.get_or_make((operation, schedule, sizeless(arch)), smallest)
+    found = (find_shortage(geometry, tiling, arch) for geometry, tiling in known)
+    return next((one for one in found if one is not None), None)
+
+
+def _list_smallest(
+    operation: Operator, arch: Arch, schedule: Schedule
+) -> list[tuple[Geometry, Tiling]]:
+    """Return the smallest tiling of each layer that an operation becomes."""
     seed = schedule == "seed"
-    for part in separate_requantisation(operation, arch) if seed else (operation,):
-        geometry = make_layer(part, arch).geometry
-        smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry, arch)
-        found = find_shortage(geometry, smallest, arch)
-        if found is not None:
-            return found
-    return None
-
-
-Search = Callable[[Geometry, Arch], TileSearch]
-"""Function that makes, or looks up, the tile search of a layer."""
+    parts = separate_requantisation(operation, arch) if seed else (operation,)
+    geometries = [make_layer(part, arch).geometry for part in parts]
+    return [
+        (one, smallest_seed_tiling(one) if seed else smallest_tiling(one, arch))
+        for one in geometries
+    ]
 
 
 def fit_operations(
-    operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, search: Search = TileSearch
+    operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, pool: SearchPool[Compiled]
 ) -> tuple[Operator, ...] | Shortage:
     """Return operations that fit the scratchpad, or the buffers of one that does not.
 
@@ -323,32 +334,32 @@ def fit_operations(
     """
     found: list[Operator] = []
     for written in operations:
-        operation = written if schedule == "seed" else _upright(written, arch, search)
-        missing = shortage(operation, arch, schedule)
+        operation = written if schedule == "seed" else _upright(written, arch, pool)
+        missing = shortage(operation, arch, schedule, pool)
         if missing is None:
             found.append(operation)
             continue
         others = () if schedule == "seed" else finer_parts(operation, arch)
-        finer = fit_operations(others, arch, schedule, search)
+        finer = fit_operations(others, arch, schedule, pool)
         if not finer or isinstance(finer, Shortage):
             return missing
         found += finer
     return tuple(found)
 
 
-def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
+def _upright(operation: Operator, arch: Arch, pool: SearchPool[Compiled]) -> Operator:
     """Turn an operation on one row into one on a column if that may be faster.
 
     The rows of the column can be tiled. The row stays if it takes fewer cycles than the column
     computes. Transfers of the column do not count, because bands stay in the scratchpad between
     consecutive columns.
     """
-    turned = column(operation)
+    turned = pool.get_or_make((column, operation), partial(column, operation))
     if turned is None:
         return operation
     standing, line = (make_layer(one, arch).geometry for one in (turned, operation))
     computed = Compute(standing, arch).tile(standing.nest.channels, standing.nest.rows)
-    whole = search(line, arch).best(Resident((False,) * line.inputs), arch.sram_bytes)
+    whole = pool.search(line, arch).best(Resident((False,) * line.inputs), arch.sram_bytes)
     return operation if whole is not None and whole.cycles < computed else turned
 
 

@@ -23,8 +23,6 @@ from isa.arch import Arch
 Compiled = TypeVar("Compiled")
 """Result of emission for a schedule; the pool stores it unread."""
 Shared = TypeVar("Shared")
-ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
-"""Update that makes machines equal that differ only in scratchpad size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,4 +114,4 @@ def sizeless(arch: Arch) -> Arch:
 
     The number of banks stays, because strided copies access as many at a time.
     """
-    return arch.model_copy(update=ONE_SIZE)
+    return arch.model_copy(update={"sram_bytes": Arch.model_fields["sram_bytes"].default})
