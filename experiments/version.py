@@ -16,7 +16,7 @@ PROJECT = "dla-byoc-simulator"
 """Name of the distribution."""
 HOME = Path(isa.__file__).resolve().parents[1]
 """Folder that contains the packages that run."""
-_SUFFIXES = (".py", ".npz", ".onnx")
+_SUFFIXES = (".py", ".npz", ".onnx", ".toml", ".csv")
 _PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
 _MARKS = (
     "pyproject.toml",
@@ -43,7 +43,7 @@ def compiler_version() -> str:
 
 
 def sources_digest(*folders: str) -> str:
-    """Return the SHA-256 of all files of code and weights in some folders, or of single files."""
+    """Return the SHA-256 of all files of code and data in some folders, or of single files."""
     return hashlib.sha256("".join(map(_digest_folder, folders)).encode()).hexdigest()
 
 
@@ -57,7 +57,7 @@ def _digest_folder(folder: str) -> str:
 
 
 def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
-    """Return the files of code and weights in some folders of ``home``, sorted folder by folder."""
+    """Return the files of code and data in some folders of ``home``, sorted folder by folder."""
     found = (
         sorted(path for path in (place, *place.rglob("*")) if path.suffix in _SUFFIXES)
         for place in (home / folder for folder in folders)
@@ -77,7 +77,7 @@ def other_checkout(folder: Path) -> Path | None:
 
 
 def _contents(home: Path) -> dict[str, bytes]:
-    """Return the contents of the files of code and weights by installed name.
+    """Return the contents of the files of code and data by installed name.
 
     experiments/dla is installed as dla.
     """

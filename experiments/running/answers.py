@@ -4,6 +4,7 @@ They depend on a network, a machine, options and the code of the project, and no
 run. The cache has none for networks in memory and for machines with instructions of other packages.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -24,10 +25,10 @@ from byoc.options import CompileOptions, from_json, to_json
 from byoc.package.interface import connect
 from byoc.package.package import Package
 from dla_sim.presets import Preset
-from experiments.cost.table import DEFAULT_TABLE, FOLDER
 from experiments.running.given import Compiling
-from experiments.running.package_cache import key_of, sum_of, users_cache
+from experiments.running.package_cache import key_of, users_cache
 from isa import program_file
+from isa.errors import InputError
 from isa.variants import VARIANTS
 
 Answer = TypeVar("Answer")
@@ -76,12 +77,10 @@ def find_advice(
 ) -> list[tuple[float, str]]:
     """Return savings and commands of a run's advice, from the cache or from ``make``.
 
-    ``run`` is the command of the run with its cycles, from which the advice follows as well. Areas
-    are those of the default table of costs.
+    ``run`` is the command of the run with its cycles, from which the advice follows as well.
     """
-    costs = sum_of((FOLDER / f"{DEFAULT_TABLE}.toml").read_bytes())
     return _recall(
-        _find_key(f"{run}, {costs}", package, hardware, options, _ADVISOR),
+        _find_key(run, package, hardware, options, _ADVISOR),
         make,
         lambda found: _MAGIC + json.dumps(found).encode(),
         lambda content: [(saves, command) for saves, command in json.loads(content[len(_MAGIC) :])],
@@ -121,7 +120,8 @@ def _recall(
     name = f"{key}.answer"
     content = cache.read(name)
     if content is not None:
-        return decode(content)
+        with contextlib.suppress(InputError):  # a program file holds at most 2 GiB of memory
+            return decode(content)
     answer = make()
     cache.write(name, encode(answer))
     return answer

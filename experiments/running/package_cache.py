@@ -25,6 +25,7 @@ from typing import Any
 
 from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
+from isa import memory
 from isa.errors import InputError
 from isa.files import ANSWER, HEAD, PACKAGE, is_leftover, kind_of, write_atomically
 from isa.installation import NAME, is_private, processor, users_folder, version_of
@@ -182,8 +183,9 @@ def key_of(given: Mapping[str, Any], sources: Sequence[str] = _SOURCES) -> str |
     """Return the cache key of what the code in ``sources`` makes of ``given`` on this computer.
 
     ``given`` is JSON. The name depends on the project's code as well. Import runs float models to
-    find their ranges, so the name depends on the processor and the libraries. The result is None if
-    operators of other packages are installed, because their code may change unnoticed.
+    find their ranges, so the name depends on the processor and the libraries. It depends on the
+    limit of memory, which import and compiler check. The result is None if operators of other
+    packages are installed, because their code may change unnoticed.
     """
     if has_entry_points(OPERATORS):
         return None
@@ -195,6 +197,7 @@ def key_of(given: Mapping[str, Any], sources: Sequence[str] = _SOURCES) -> str |
         "code": sources_digest(*sources),
         "libraries": libraries,
         "processor": processor(),
+        "max_memory": memory.maximum(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

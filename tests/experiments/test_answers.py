@@ -16,7 +16,8 @@ from experiments.running.given import RunRequest
 from experiments.running.inference import hardware_of, infer, run_requested
 from experiments.running.network import load, network_feeds
 from experiments.running.package_cache import users_cache
-from isa import program_file
+from isa import memory, program_file
+from isa.program import Program
 from tests.experiments.command_line import save_tiny
 
 SMALL = ("sram_bytes=512",)
@@ -80,6 +81,30 @@ def test_a_cached_network_equals_a_fresh_one(
             assert replace(theirs, operations=ours.operations, nodes=ours.nodes).guards == (
                 ours.guards
             )
+
+
+def test_another_limit_of_memory_misses_the_cache(
+    model: str, compilations: list[CompiledNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler checks the limit."""
+    compile_cached(RunRequest(model=model))
+    monkeypatch.setenv(memory.VARIABLE, "1G")
+    compile_cached(RunRequest(model=model))
+    assert len(compilations) == 2
+
+
+def test_a_program_of_more_memory_than_a_file_holds_is_compiled_again(
+    model: str, compilations: list[CompiledNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = program_file.header_of
+
+    def write_large_header(program: Program) -> dict[str, object]:
+        return write(program) | {"dram_bytes": program_file.MAXIMUM_BYTES + 1}
+
+    monkeypatch.setattr(program_file, "header_of", write_large_header)
+    compile_cached(RunRequest(model=model))
+    compile_cached(RunRequest(model=model))
+    assert len(compilations) == 2
 
 
 def change_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ What cannot be believed is made again, in silence.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 from byoc import importing
 from byoc.package.package import Package
+from experiments import version
 from experiments.cli.main import main
 from experiments.running import package_cache
 from experiments.running.network import load_network
@@ -101,6 +103,17 @@ def test_other_code_and_another_processor_make_other_names(
     before = key_of({})
     monkeypatch.setattr(package_cache, what, lambda *folders: "other")
     assert key_of({}) != before
+
+
+@pytest.mark.parametrize("name", ["code.py", "weights.npz", "preset.toml", "gates.csv"])
+def test_the_digest_of_sources_has_code_and_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "HOME", tmp_path)
+    digest = inspect.unwrap(version._digest_folder)
+    before = digest(".")
+    (tmp_path / name).write_bytes(b"1")
+    assert digest(".") != before
 
 
 def test_nothing_is_cached_with_operators_of_other_packages(
