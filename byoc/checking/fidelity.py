@@ -68,6 +68,8 @@ _BLOCK = 1 << 20
 """Number of elements compared at once, in float64."""
 AT_A_TIME = 1 << 27
 """Bytes of one model's tensors that are compared at a time; for more, both models run again."""
+TENSORS_AT_A_TIME = 500
+"""Most tensors that are compared at a time: long models run in several sessions, in linear time."""
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -198,7 +200,7 @@ def _compare_tensors(
 ) -> tuple[dict[str, Difference], int]:
     """Return the difference of each output and each of ``names``, and the number of elements.
 
-    Tensors are compared in parts of at most AT_A_TIME bytes.
+    Tensors are compared in parts of at most AT_A_TIME bytes and TENSORS_AT_A_TIME tensors.
     """
     known = {value.name: value for value in prepared.graph.value_info}
     ends = {value.name for model in (given, prepared) for value in model.graph.output}
@@ -206,7 +208,7 @@ def _compare_tensors(
     room = AT_A_TIME
     for name in (name for name in names if name not in ends):
         room -= value_bytes(known[name])
-        if room < 0 and parts[-1]:
+        if parts[-1] and (room < 0 or len(parts[-1]) == TENSORS_AT_A_TIME):
             parts.append([])
             room = AT_A_TIME - value_bytes(known[name])
         parts[-1].append(name)

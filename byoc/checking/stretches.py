@@ -33,6 +33,7 @@ def stretches(
     waiting = Counter(name for read in reads for name in read)
     waiting.update(outputs)  # the outputs are needed after all parts
     known = {value.name: feed[value.name] for value in model.graph.input if value.name in feed}
+    types = types_of(model.graph)
     done: set[int] = set()
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
@@ -42,7 +43,7 @@ def stretches(
         made_now = {name for index in now for name in nodes[index].output}
         left = {name for name in made_now - {*wanted} if waiting[name] > read_now[name]}
         further = [*wanted, *([] if last else sorted(left))]
-        piece = _piece(model, sorted(now), {*wanted, *read_now}, known)
+        piece = _piece(model, sorted(now), types, {*wanted, *read_now}, known)
         session = OnnxRuntimeSession(model, optimised=False, further=further, part=piece)
         made = session.run(further, {value.name: known[value.name] for value in piece.input})
         del session
@@ -69,8 +70,14 @@ def _list_dependencies(
     return found
 
 
-def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
-    """Return a graph that contains only the nodes ``taken`` of a model.
+def _piece(
+    model: ModelProto,
+    taken: Sequence[int],
+    types: Mapping[str, int],
+    used: set[str],
+    known: Tensors,
+) -> GraphProto:
+    """Return a graph that contains only the nodes ``taken`` of a model with tensor ``types``.
 
     The ``known`` tensors that are ``used`` are its inputs.
     """
@@ -78,9 +85,9 @@ def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tenso
     result.node.extend(model.graph.node[index] for index in taken)
     made = {name for node in result.node for name in node.output}
     result.value_info.extend(  # ONNX Runtime cannot infer every type
-        helper.make_tensor_value_info(name, kind, None)
-        for name, kind in types_of(model.graph).items()
-        if kind and name in made
+        helper.make_tensor_value_info(name, types[name], None)
+        for name in sorted(made)
+        if types.get(name)
     )
     result.input.extend(
         helper.make_tensor_value_info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import prod
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from byoc.frontend.onnx.reading import read_node, rows_to_choose, softmax_operan
 from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import load_installed_families
+from byoc.runtimes.pieces import Run, run_in_pieces
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     is_float32,
@@ -147,12 +149,9 @@ def observe_ranges(
         v.name: tuple(make_unused_name(f"{v.name}:{kind}", taken) for kind in EXTREMES_AND_SUM)
         for v in reduced
     }
-    run = _observer(
-        model,
-        [v for name, v in {**observed, **outputs}.items() if name not in large],
-        reduced,
-        large,
-    )
+    shown = {name: v for name, v in {**observed, **outputs}.items() if name not in large}
+    make_run = partial(_observe_piece, shown, reduced, large)
+    run = run_in_pieces(model, observed, [TensorProto.FLOAT], make_run)
     inputs = [
         value.name
         for value in model.graph.input
@@ -249,12 +248,29 @@ def useful_limits(
             yield position, limits
 
 
+def _observe_piece(
+    shown: Mapping[str, ValueInfoProto],
+    large: Sequence[ValueInfoProto],
+    reductions: Mapping[str, Sequence[str]],
+    piece: ModelProto,
+) -> Run:
+    """Return :func:`_observer` of a piece of a model and of the tensors that the piece computes."""
+    own = {value.name: value for value in piece.graph.output}
+    made = {*own, *(name for node in piece.graph.node for name in node.output)}
+    return _observer(
+        piece,
+        [value for name, value in {**shown, **own}.items() if name in made],
+        [value for value in large if value.name in made],
+        reductions,
+    )
+
+
 def _observer(
     model: ModelProto,
     shown: Sequence[ValueInfoProto],
     large: Sequence[ValueInfoProto],
     reductions: Mapping[str, Sequence[str]],
-) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
+) -> Run:
     """Return a function that runs a model on one sample and returns observed tensors.
 
     It returns the tensors ``shown`` and reductions of the tensors ``large``. ``reductions`` gives

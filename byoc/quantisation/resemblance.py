@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from byoc.quantisation.calibrate import Feeds
+from byoc.runtimes.pieces import Run, run_in_pieces
 from byoc.runtimes.session import OnnxRuntimeSession
 
 MOST_DECIBELS = 200.0
@@ -38,11 +40,16 @@ def resemblance(
     sample: the share of rows in which both have their first maximum at the same position.
     """
     names = list(outputs[0])
-    integer = OnnxRuntimeSession(integer_model, quick=True)
+    # Groups of quantised operators end at 8-bit tensors, so that a cut there divides none.
+    run = run_in_pieces(integer_model, names, (TensorProto.INT8, TensorProto.UINT8), _make_run)
     given = _inputs_only(integer_model, feeds)
-    return compare_pairs(
-        (wanted, integer.run(names, feed)) for wanted, feed in zip(outputs, given, strict=True)
-    )
+    return compare_pairs((wanted, run(feed)) for wanted, feed in zip(outputs, given, strict=True))
+
+
+def _make_run(model: ModelProto) -> Run:
+    """Return a function that runs a quantised model on ONNX Runtime's fastest operators."""
+    names = [value.name for value in model.graph.output]
+    return partial(OnnxRuntimeSession(model, quick=True).run, names)
 
 
 def compare_pairs(

@@ -10,12 +10,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import ClassVar
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from benchmarks.compiler import Points, measure, slower
-from benchmarks.importing import chain, recurrent
+from benchmarks.importing import SHAPE, chain, recurrent
+from byoc.checking import fidelity
+from byoc.frontend.onnx import closures
+from byoc.importing import import_model
+from byoc.package.package import Package, package_bytes
+from byoc.runtimes import pieces
 from experiments import run
 
 OWN = {"byoc", "dla_sim", "experiments", "isa"}
@@ -82,3 +91,80 @@ def test_a_link_of_a_longer_chain_takes_no_more_work(
     lines(model(length // 8), tmp_path)
     quarter, half, whole = (lines(model(length // part), tmp_path) for part in (4, 2, 1))
     assert whole - half <= 1.2 * 2 * (half - quarter)
+
+
+class _CountedSession(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """ONNX Runtime session that records its number of nodes if it optimises them."""
+
+    nodes: ClassVar[list[int]] = []
+
+    def __init__(
+        self,
+        model: bytes,
+        options: onnxruntime.SessionOptions,
+        *further: object,
+        **settings: object,
+    ) -> None:
+        if options.graph_optimization_level != onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
+            self.nodes.append(len(onnx.load_from_string(model).graph.node))
+        super().__init__(model, options, *further, **settings)
+
+
+def import_counted(model: ModelProto) -> tuple[Package, list[int]]:
+    """Import a model; also return the number of nodes of each session that optimises."""
+    _CountedSession.nodes.clear()
+    package = import_model(model)
+    return package, [*_CountedSession.nodes]
+
+
+@pytest.mark.parametrize("kind", ["convolutions", "alternating", "outputs", "steps"])
+def test_long_models_are_optimised_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is run in pieces gives the same package.
+
+    ONNX Runtime's time to optimise a model grows faster than its number of nodes.
+    """
+    monkeypatch.setattr(onnxruntime, "InferenceSession", _CountedSession)
+    model = recurrent(12) if kind == "steps" else chain(kind, 60)
+    whole, nodes = import_counted(model)
+    monkeypatch.setattr(pieces, "MIN_NODES", 50)
+    monkeypatch.setattr(pieces, "NODES_PER_PIECE", 20)
+    monkeypatch.setattr(fidelity, "TENSORS_AT_A_TIME", 20)
+    cut, fewer = import_counted(model)
+    assert package_bytes(cut) == package_bytes(whole)
+    assert len(fewer) > len(nodes)
+    assert kind in ("outputs", "steps") or max(fewer) < 40 < max(nodes)
+
+
+def sums(seed: int) -> ModelProto:
+    """Return a float model of up to five operators that ONNX Runtime fuses with no other."""
+    generator = np.random.default_rng(seed)
+    names, nodes, constants = ["x"], [], []
+    for number in range(generator.integers(1, 6)):
+        op_type = str(generator.choice(sorted(closures._UNFUSED)))
+        array = generator.normal(size=(1, SHAPE[1], 1, 1)).astype(np.float32)
+        constants.append(numpy_helper.from_array(array, f"c{number}"))
+        operands = [names[-1], str(generator.choice([*names, f"c{number}"]))]
+        names.append(f"t{number}")
+        unary = op_type in ("Abs", "Neg")
+        nodes.append(helper.make_node(op_type, operands[: 1 if unary else 2], names[-1:]))
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", names[-1])
+    ]
+    graph = helper.make_graph(nodes, "sums", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_sums_are_tabulated_without_optimisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of operators that are never fused equals the table of the optimised operators."""
+    monkeypatch.setattr(onnxruntime, "InferenceSession", _CountedSession)
+    monkeypatch.setattr(closures, "_may_be_fused", lambda *_: True)
+    optimised = [import_counted(sums(seed)) for seed in range(30)]
+    monkeypatch.undo()
+    monkeypatch.setattr(onnxruntime, "InferenceSession", _CountedSession)
+    plain = [import_counted(sums(seed)) for seed in range(30)]
+    for (package, _), (other, _) in zip(optimised, plain, strict=True):
+        assert package_bytes(package) == package_bytes(other)
+    fewer = sum(
+        len(one) > len(other) for (_, one), (_, other) in zip(optimised, plain, strict=True)
+    )
+    assert fewer > 10

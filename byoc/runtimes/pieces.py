@@ -1,0 +1,183 @@
+"""Cut a long model into pieces, because ONNX Runtime's time to create a session is not linear."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from byoc.runtimes.protobuf import copy_fields, types_of, use_counts_of
+from byoc.runtimes.session import Feeds
+
+Run = Callable[[Feeds], dict[str, NDArray[Any]]]
+
+NODES_PER_PIECE = 250
+"""Least number of nodes of a piece."""
+MIN_NODES = 2000
+"""Least number of nodes of a model that is cut."""
+
+
+class _ModelPiece(NamedTuple):
+    """Indices of a piece's nodes, and the names of the tensors that it reads and computes."""
+
+    nodes: list[int]
+    inputs: list[str]
+    outputs: list[str]
+
+
+def run_in_pieces(
+    model: ModelProto,
+    shown: Collection[str],
+    kinds: Collection[int],
+    make_run: Callable[[ModelProto], Run],
+) -> Run:
+    """Return a function from a model's inputs to its outputs and the tensors ``shown``, by name.
+
+    ``make_run`` returns such a function for a piece of :func:`cut_model`. Results that only other
+    pieces read are returned too.
+    """
+    runs = [
+        ({value.name for value in piece.graph.input}, make_run(piece))
+        for piece in cut_model(model, shown, kinds)
+    ]
+
+    def run(feed: Feeds) -> dict[str, NDArray[Any]]:
+        known = dict(feed)
+        for names, run_piece in runs:
+            known |= run_piece({name: known[name] for name in names & known.keys()})
+        return known
+
+    return run if len(runs) > 1 else runs[0][1]
+
+
+def cut_model(
+    model: ModelProto, shown: Collection[str], kinds: Collection[int]
+) -> Iterator[ModelProto]:
+    """Yield consecutive pieces of a model; a model that is short or cannot be cut is the only one.
+
+    A model is cut only where every tensor that is needed later has an element type of ``kinds``.
+    The outputs of a piece are these tensors, and the tensors in ``shown`` and outputs of the model
+    that the piece computes. Its inputs are the inputs of the model and results of earlier pieces.
+    Nodes that depend on constants alone are repeated in every piece that reads their results.
+    """
+    pieces = _plan(model, {*shown, *(value.name for value in model.graph.output)}, kinds)
+    if len(pieces) < 2:
+        yield model
+        return
+    graph = model.graph
+    values = {
+        name: helper.make_tensor_value_info(name, kind, None)
+        for name, kind in _element_types(graph).items()
+    }
+    values |= {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for piece in pieces:
+        yield _build(model, piece, values, constants)
+
+
+def _build(
+    model: ModelProto,
+    piece: _ModelPiece,
+    values: Mapping[str, ValueInfoProto],
+    constants: Mapping[str, TensorProto],
+) -> ModelProto:
+    """Return a piece as a model of its own, with the constants that it reads."""
+    result = ModelProto()
+    copy_fields(model, result, "graph")
+    graph = result.graph
+    copy_fields(model.graph, graph, "node", "input", "output", "value_info", "initializer")
+    graph.node.extend(model.graph.node[index] for index in piece.nodes)
+    graph.input.extend(values[name] for name in piece.inputs)
+    graph.output.extend(values[name] for name in piece.outputs)
+    inner = (name for node in graph.node for name in node.output if name in values)
+    outputs = {*piece.outputs}
+    graph.value_info.extend(values[name] for name in inner if name not in outputs)
+    read = dict.fromkeys(name for node in graph.node for name in use_counts_of(node))
+    graph.initializer.extend(constants[name] for name in read if name in constants)
+    return result
+
+
+def _plan(model: ModelProto, shown: Collection[str], kinds: Collection[int]) -> list[_ModelPiece]:
+    """Return the pieces of a model; none if it is not cut."""
+    nodes = model.graph.node
+    if len(nodes) < MIN_NODES:
+        return []
+    reads = [set(use_counts_of(node)) for node in nodes]
+    constant = _find_constant_nodes(nodes, reads, {one.name for one in model.graph.initializer})
+    order = [index for index in range(len(nodes)) if index not in constant]
+    made = {name for index in order for name in nodes[index].output if name}
+    if not made.issuperset(shown):
+        return []
+    makers = {name: index for index in constant for name in nodes[index].output}
+    known = {value.name for value in model.graph.input}
+    pieces: list[_ModelPiece] = []
+    for part, needed in _parts(model, order, reads, kinds):
+        taken = _add_makers(part, reads, makers)
+        own = {name for index in part for name in nodes[index].output}
+        inputs = {name for index in taken for name in reads[index]} & known
+        pieces.append(_ModelPiece(taken, sorted(inputs), sorted(own & {*shown, *needed} - {""})))
+        known |= own
+    return pieces
+
+
+def _parts(
+    model: ModelProto, order: Sequence[int], reads: Sequence[set[str]], kinds: Collection[int]
+) -> Iterator[tuple[list[int], set[str]]]:
+    """Yield the nodes of each piece and the computed tensors that later nodes read."""
+    nodes, types = model.graph.node, _element_types(model.graph)
+    uses = Counter(name for index in order for name in reads[index])
+    needed: set[str] = set()
+    barred: set[str] = set()
+    part: list[int] = []
+    for index in order:
+        part.append(index)
+        uses.subtract(reads[index])
+        new = {name for name in nodes[index].output if uses[name]}
+        needed |= new
+        barred |= {name for name in new if types.get(name) not in kinds}
+        for name in reads[index]:
+            if not uses[name]:
+                needed.discard(name)
+                barred.discard(name)
+        if len(part) >= NODES_PER_PIECE and not barred:
+            yield part, set(needed)
+            part = []
+    if part:
+        yield part, set()
+
+
+def _element_types(graph: GraphProto) -> dict[str, int]:
+    """Return the declared element types, by name, and those of QuantizeLinear's results."""
+    types = types_of(graph)
+    for node in graph.node:
+        if node.op_type == "QuantizeLinear" and len(node.input) == 3 and node.input[2] in types:
+            types[node.output[0]] = types[node.input[2]]
+    return types
+
+
+def _add_makers(
+    part: Sequence[int], reads: Sequence[set[str]], makers: Mapping[str, int]
+) -> list[int]:
+    """Return the nodes of ``part`` and the nodes in ``makers`` whose results they read, sorted."""
+    found = set(part)
+    waiting = list(part)
+    while waiting:
+        new = {makers[name] for name in reads[waiting.pop()] if name in makers} - found
+        found |= new
+        waiting += new
+    return sorted(found)
+
+
+def _find_constant_nodes(
+    nodes: Sequence[NodeProto], reads: Sequence[set[str]], known: set[str]
+) -> set[int]:
+    """Return the nodes that depend only on ``known`` tensors, which their results are added to."""
+    found = set()
+    for index, node in enumerate(nodes):
+        if reads[index] and known.issuperset(reads[index]):
+            found.add(index)
+            known.update(node.output)
+    return found
