@@ -266,9 +266,7 @@ def _over_itself(command: Command, item: Operands) -> bool:
         for position, read in enumerate(item.reads):
             if read.space != write.space or read.end <= write.address or write.end <= read.address:
                 continue
-            common = set(_bytes(write)) & set(_bytes(read))
-            dense = not read.dims and not write.dims and read.total >= write.total
-            in_order = dense and all(at - read.address <= at - write.address for at in common)
+            common, in_order = _overlap(write, read)
             streamed = position in command.instruction.streamed and in_order
             if (
                 common
@@ -277,6 +275,18 @@ def _over_itself(command: Command, item: Operands) -> bool:
             ):
                 return True
     return False
+
+
+@lru_cache(maxsize=1 << 16)
+def _overlap(write: Access, read: Access) -> tuple[bool, bool]:
+    """Return whether two accesses share bytes, and whether each is read no later than written.
+
+    The mutants of a program share most of its accesses, so the results are kept.
+    """
+    common = set(_bytes(write)) & set(_bytes(read))
+    dense = not read.dims and not write.dims and read.total >= write.total
+    in_order = dense and all(at - read.address <= at - write.address for at in common)
+    return bool(common), in_order
 
 
 def _bytes(access: Access) -> list[int]:
