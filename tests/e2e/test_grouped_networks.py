@@ -5,6 +5,7 @@ Results are exact, commands are counted, and cycles are compared.
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,6 +17,7 @@ from experiments.models.builder import NetworkBuilder
 from isa.arch import Arch, PeArray
 from tests.byoc.small_models import convolution_unit
 from tests.e2e.harness import Comparison, compare, package
+from tests.rotation import choose_cases
 
 LOWERINGS = {"cpu": ("v2", "cpu"), "per-group": ("v2", "auto"), "native": ("v3", "auto")}
 GROUPED = ("block1_grouped", "block2_grouped", "block3_grouped")
@@ -117,9 +119,12 @@ def test_depthwise_runs_on_group_convolutions_where_nothing_else_does(schedule: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["seed", "default"])
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("name", ["light-alexnet", "light-shufflenet"])
+@pytest.mark.parametrize(
+    ("name", "lowering", "schedule"),
+    choose_cases(
+        [*product(("light-alexnet", "light-shufflenet"), LOWERINGS, ("seed", "default"))], 3
+    ),
+)
 def test_light_networks_are_exact_in_all_lowerings(name: str, lowering: str, schedule: str) -> None:
     assert ran(lowering, schedule, name, sram_bytes=1 << 22).mismatches == 0
 

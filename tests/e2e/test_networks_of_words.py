@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,12 +18,13 @@ from tests.cycles.cases import NETWORKS
 from tests.e2e.harness import compare, package
 from tests.e2e.random_graphs import random_graph
 from tests.e2e.random_quantisation import random_package
-from tests.rotation import rotate
+from tests.rotation import TURN, choose_cases, rotate
 
 MACHINES = {
     f"{size}x{size}-{kib}k": Arch(isa="v5", pe=PeArray(ic=size, oc=size), sram_bytes=kib << 10)
     for size, kib in ((8, 64), (16, 64), (16, 512))
 }
+LARGE = ("mobilenet-v1", "mobilenet-v2", "shufflenet-v2", "light-densenet121")
 GRAPHS = 10
 BLOCKS = 10
 
@@ -104,10 +106,7 @@ def test_a_convolution_with_rows_larger_than_the_scratchpad_is_cut_into_columns(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(
-    "name", ["mobilenet-v1", "mobilenet-v2", "shufflenet-v2", "light-densenet121"]
-)
+@pytest.mark.parametrize(("name", "machine"), choose_cases([*product(LARGE, MACHINES)], 3))
 def test_large_networks_are_exact(name: str, machine: str) -> None:
     _exact(name, machine)
 
@@ -123,7 +122,7 @@ def _random_machine(rng: np.random.Generator) -> Arch:
     )
 
 
-@pytest.mark.parametrize("block", rotate(range(BLOCKS), BLOCKS))
+@pytest.mark.parametrize("block", rotate(choose_cases(range(BLOCKS), 3), 3, TURN // 3))
 def test_random_graphs_are_exact(block: int) -> None:
     """Random graphs with movement, repeats, divisions and look-ups are exact.
 

@@ -128,7 +128,7 @@ MACHINES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "machine"), choose_cases([*product(NETWORKS, MACHINES)], 3))
+@pytest.mark.parametrize(("network", "machine"), choose_cases([*product(NETWORKS, MACHINES)], 5))
 def test_changes_of_networks_and_machines_bring_what_is_said(
     network: str, machine: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from dla_sim.rtl.synthesis import check, synthesise
 from experiments.rtl.build import split_text
 from experiments.rtl.hardware import SMALL
 from isa.errors import InputError
+from tests.rotation import choose_cases
 
 KINDS = (*SMALL, *(replace(limits, ic=1, oc=1, ow=1, lanes=1, pipelined=False) for limits in SMALL))
 
@@ -80,7 +81,7 @@ def test_a_yosys_that_breaks_off_is_said_to(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "limits", KINDS, ids=lambda limits: f"{limits.numerics}-{limits.pipelined}"
+    "limits", choose_cases(KINDS, 2), ids=lambda limits: f"{limits.numerics}-{limits.pipelined}"
 )
 def test_the_whole_machine_is_hardware(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLA_NO_CACHE")  # tests of the same hardware need the same Verilog
