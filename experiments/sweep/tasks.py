@@ -72,6 +72,7 @@ class Preparation:
     def __init__(self, package: Package) -> None:
         self.package = package
         self._pool = CompilerPool()
+        self._parts: object = None
         self._last: PreparedPartition | None = None
 
     def prepare(self, arch: Arch, options: CompileOptions) -> PreparedPartition:
@@ -79,9 +80,12 @@ class Preparation:
 
         A partition equal to the previous one is the same object.
         """
-        found = _prepare_partition(partition_package(self.package, arch, options, self._pool))
-        if found != self._last:
-            self._last = found
+        found = partition_package(self.package, arch, options, self._pool)
+        parts = found.graph, [vars(part) for part in found.parts], found.shortages
+        if self._last is None or parts != self._parts:  # packing the regions takes milliseconds
+            self._parts = parts
+            prepared = _prepare_partition(found)
+            self._last = self._last if prepared == self._last else prepared
         return self._last
 
 
