@@ -50,8 +50,9 @@ from byoc.frontend.onnx.rewriting.reasons import KeptNodes
 from byoc.frontend.onnx.rewriting.shapes import set_batch
 from byoc.frontend.onnx.state import complete_feeds
 from byoc.frontend.onnx.units import is_quantised
+from byoc.frontend.tflite import is_tflite
 from byoc.frontend.tflite.cutting import read_initial_values
-from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
+from byoc.frontend.tflite.file import TfliteModel, load_tflite
 from byoc.frontend.tflite.floating import (
     TRANSPOSED,
     is_float,

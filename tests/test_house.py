@@ -54,6 +54,7 @@ LATE = {
     "byoc.host.sessions": "what cuts .tflite models is for those who run them",
     "byoc.layout.region": "what lays out values, and makes movements one, is for machines of words",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
+    "byoc.package.package": "packages of ONNX models do not need the reader of .tflite models",
     "dla": "what words errors is for those who call a function",
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at "
@@ -66,6 +67,7 @@ LATE = {
     "steps",
     "experiments.report.shown": "what draws is for those who draw",
     "experiments.rtl.device": "the simulator behind the registers needs no extra",
+    "experiments.running.answers": "only networks with shortages need the module of tilings",
     "experiments.running.network": "what comes from a package or the cache does not wait for what "
     "imports models",
     "experiments.running.result": "what draws is for those who draw",

@@ -29,16 +29,15 @@ from byoc.estimate.constants import (
     MICROCONTROLLERS,
 )
 from byoc.frontend.onnx.cutting import Cutter
-from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph, Node
 from byoc.operators.host_steps import LOOKUPS, count_scalar_steps
 from byoc.package.package import KNOWN, Count, Model, Package
-from byoc.runtimes.litert import Resolver
 from byoc.runtimes.protobuf import read_defined_results
 from byoc.runtimes.session import OnnxRuntimeSession
 
 if TYPE_CHECKING:
     from byoc.frontend.tflite.cutting import LitertFile
+    from byoc.runtimes.litert import Resolver
 
 Numerics = Literal["onnxruntime", "fixed"]
 Tensors = Mapping[str, NDArray[Any]]
@@ -62,7 +61,7 @@ def opener(
     Inputs and outputs are tensors of ``graph``, which was imported from ``model``. The part runs on
     the runtime of the model's format. Raises InputError for a part that the runtime rejects.
     """
-    if isinstance(model, TfliteModel):
+    if not isinstance(model, onnx.ModelProto):
         from byoc.frontend.tflite.cutting import LitertPart
 
         resolver = _resolver(numerics)
@@ -76,7 +75,7 @@ def open_file(model: Model, graph: Graph, numerics: Numerics = "onnxruntime") ->
 
     The result is None for a model whose state is only inputs and outputs.
     """
-    if not isinstance(model, TfliteModel) or not model.variables:
+    if isinstance(model, onnx.ModelProto) or not model.variables:
         return None
     from byoc.frontend.tflite.cutting import LitertFile
 
@@ -105,11 +104,11 @@ class _OnnxPart:
 
 def is_verified_by(model: Model, numerics: Numerics) -> bool:
     """Return True if the runtime of a model's format rounds as ``numerics`` do."""
-    return numerics == "onnxruntime" or isinstance(model, TfliteModel)
+    return numerics == "onnxruntime" or not isinstance(model, onnx.ModelProto)
 
 
 def runtime_name(model: Model, numerics: Numerics) -> str:
-    if not isinstance(model, TfliteModel):
+    if isinstance(model, onnx.ModelProto):
         return f"ONNX Runtime {version('onnxruntime')}, integer operators"
     kernels = {
         "reference": "reference kernels (BUILTIN_REF)",
@@ -123,7 +122,7 @@ def definitions(model: Model) -> Mapping[str, str]:
 
     Each is mapped to the tensor that the runtime's own float operator computes.
     """
-    return {} if isinstance(model, TfliteModel) else read_defined_results(model)
+    return read_defined_results(model) if isinstance(model, onnx.ModelProto) else {}
 
 
 def estimate_cycles(graph: Graph, part: HostPart) -> int:

@@ -9,6 +9,9 @@ from byoc.options import Target
 
 Asked = ParamSpec("Asked")
 
+OTHER_ROUNDING = "same_rounding"
+"""Rule that refuses nodes whose rounding needs other numerics than the machine's."""
+
 
 @dataclass(frozen=True)
 class Finding:

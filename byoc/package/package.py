@@ -19,12 +19,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
+import onnx
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from byoc.frontend.onnx.file import check_model, parse_model
-from byoc.frontend.tflite.file import TfliteModel, read_tflite
-from byoc.frontend.tflite.folding import fold_shapes
-from byoc.frontend.tflite.variables import remove_variables
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
 from byoc.package.archive import (
@@ -42,7 +40,7 @@ from isa.installation import NAME, version_of
 from isa.reading import json_of
 
 if TYPE_CHECKING:
-    import onnx
+    from byoc.frontend.tflite.file import TfliteModel
 
 
 # Records of a package's origin, repeated in every run: calibration and comparison with the file.
@@ -247,6 +245,10 @@ class Package:
         (name,) = set(MODELS) & self.sha256.keys()
         source = f"{self.source}: {name}"
         if name == "model.tflite":
+            from byoc.frontend.tflite.file import read_tflite
+            from byoc.frontend.tflite.folding import fold_shapes
+            from byoc.frontend.tflite.variables import remove_variables
+
             file = read_tflite(self.read_member(name), source, "compile the model again")
             return fold_shapes(remove_variables(file))
         model = parse_model(self.read_member(name), source, "compile the model again")
@@ -307,12 +309,12 @@ def build_package(
     arrays = ArrayWriter()
     document = encode_graph(graph, annotations, arrays)
     graph_text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    if isinstance(model, TfliteModel):
-        name = "model.tflite"
-        content = model.file.content
-    else:
+    if isinstance(model, onnx.ModelProto):
         name = "model.onnx"
         content = model.SerializeToString(deterministic=True)
+    else:
+        name = "model.tflite"
+        content = model.file.content
     contents = dict(zip(members(name), (graph_text, content, arrays.block()), strict=True))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     tool = f"{NAME} {version_of(NAME)}".strip()

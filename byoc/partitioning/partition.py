@@ -16,7 +16,14 @@ from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES, SELECT
 from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, check, load_installed_families, lower
-from byoc.operators.rules import Finding, Refusal, finding, make_unknown_operator, open_shape
+from byoc.operators.rules import (
+    OTHER_ROUNDING,
+    Finding,
+    Refusal,
+    finding,
+    make_unknown_operator,
+    open_shape,
+)
 from byoc.options import Target
 from byoc.partitioning.branches import Guard, Guards, find_guards
 
@@ -139,10 +146,6 @@ def _too_many(node: Node, count: int) -> Refusal | None:
         most=MAX_OPERATIONS,
     )
     return Refusal(node.name, "few_operations", found)
-
-
-OTHER_ROUNDING = "same_rounding"
-"""Rule that refuses nodes whose rounding needs other numerics than the machine's."""
 
 
 def _other_rounding(node: Node, target: Target) -> Refusal | None:

@@ -30,8 +30,7 @@ LIGHT_NETWORKS = {
     "zfnet512": ("zfnet512", "ZFNet-512, 1.5 GMAC, local response normalisation"),
 }
 
-Generator = np.random.Generator
-Fill = Callable[[Generator, tuple[int, ...]], NDArray[np.float32]]
+Fill = Callable[["np.random.Generator", tuple[int, ...]], NDArray[np.float32]]
 
 
 def light_model(name: str, seed: int = 0) -> ModelProto:
@@ -50,7 +49,7 @@ def light_model(name: str, seed: int = 0) -> ModelProto:
     return model
 
 
-def _give_weights(graph: GraphProto, random: Generator) -> None:
+def _give_weights(graph: GraphProto, random: np.random.Generator) -> None:
     from onnx import numpy_helper
 
     dims = {
@@ -89,7 +88,7 @@ def _fill(op_type: str, index: int) -> Fill:
     return _uniform(0.9, 1.1) if op_type == "Mul" else _normal(0.0, 0.1)
 
 
-def _he_normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _he_normal(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Draw He-normal weights; the fan-in is the product of all axes but the first.
 
     The first axis is the output axis in Conv and in these Gemms.

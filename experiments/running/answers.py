@@ -4,12 +4,14 @@ They depend on a network, a machine, options and the code of the project, and no
 run. The cache has none for networks in memory and for machines with instructions of other packages.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from byoc.compiled import (
     CompiledNetwork,
@@ -20,7 +22,6 @@ from byoc.compiled import (
     Placement,
     Region,
 )
-from byoc.operators.layer import Shortage
 from byoc.options import CompileOptions, from_json, to_json
 from byoc.package.interface import connect
 from byoc.package.package import Package
@@ -30,6 +31,9 @@ from experiments.running.package_cache import key_of, users_cache
 from isa import program_file
 from isa.errors import InputError
 from isa.variants import VARIANTS
+
+if TYPE_CHECKING:
+    from byoc.operators.layer import Shortage
 
 Answer = TypeVar("Answer")
 _MAGIC = b"DLAANSW\n"
@@ -176,10 +180,7 @@ def _decode(
         Placement(**{**one, "onnx_nodes": tuple(one["onnx_nodes"])})
         for one in document["placement"]
     )
-    shortages = {
-        name: Shortage(tuple(map(tuple, one["buffers"])), one["capacity"])
-        for name, one in document["shortages"].items()
-    }
+    shortages = {name: _read_shortage(one) for name, one in document["shortages"].items()}
     programs = {}
     for index, size in document["programs"]:
         programs[index] = program_file.from_bytes(content[end : end + size], "the cache")
@@ -187,6 +188,12 @@ def _decode(
     reports = dict(zip(programs, map(_read_report, document["reports"]), strict=True))
     partition = Partition(interface.graph, tuple(parts), placement, shortages)
     return CompiledNetwork(package, interface, hardware.arch, options, partition, programs, reports)
+
+
+def _read_shortage(one: Mapping[str, Any]) -> Shortage:
+    from byoc.operators.layer import Shortage  # imported lazily: most networks have no shortage
+
+    return Shortage(tuple(map(tuple, one["buffers"])), one["capacity"])
 
 
 def _read_report(one: Mapping[str, Any]) -> CompileReport:

@@ -42,9 +42,9 @@ from byoc.host.sessions import (
     oracle_text,
 )
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
+from byoc.operators.rules import OTHER_ROUNDING
 from byoc.package.interface import Interface
 from byoc.package.package import Package
-from byoc.partitioning.partition import OTHER_ROUNDING
 from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.report.checks import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.in_memory import Feeds

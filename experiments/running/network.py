@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from byoc.frontend.tflite.file import is_tflite
+from byoc.frontend.tflite import is_tflite
 from byoc.graph import Graph, Value
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.interface import Interface, connect

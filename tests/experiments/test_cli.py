@@ -36,9 +36,9 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("program", "most"),
     [
-        ("import dla", 8),
-        ("from experiments.cli.main import main; main(['--help'])", 45),
-        ("from experiments.cli.main import main; main(['run', 'digits-cnn', '--no-advice'])", 620),
+        ("import dla", 6),
+        ("from experiments.cli.main import main; main(['--help'])", 42),
+        ("from experiments.cli.main import main; main(['run', 'digits-cnn', '--no-advice'])", 600),
     ],
 )
 def test_a_start_imports_few_modules(program: str, most: int, tmp_path: Path) -> None:

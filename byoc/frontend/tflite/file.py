@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.frontend.tflite import IDENTIFIER
 from byoc.graph import Quantization
 from byoc.runtimes import litert
 from isa import memory
 from isa.errors import InputError
-from isa.reading import first_bytes, read_bytes
+from isa.reading import read_bytes
 
-IDENTIFIER = b"TFL3"
 SCHEMA_VERSION = 3
 MAXIMUM_FILE = 1 << 31
 MAXIMUM_RANK = 8
@@ -135,11 +135,6 @@ class TfliteModel:
     def numbers(self) -> dict[str, int]:
         """Mapping from each tensor's name to its index in the model."""
         return {tensor.name: number for number, tensor in enumerate(self.tensors)}
-
-
-def is_tflite(path: Path) -> bool:
-    """Return True if a file's suffix or first bytes identify a TensorFlow Lite model."""
-    return path.suffix == ".tflite" or first_bytes(path, 8)[4:] == IDENTIFIER
 
 
 def load_tflite(path: str | Path) -> TfliteModel:
