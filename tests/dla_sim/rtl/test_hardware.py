@@ -36,6 +36,7 @@ from tests.dla_sim.mapped_systems import (
 from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import random_cases
 from tests.dla_sim.rtl.small_machines import reduce_to_limits
+from tests.rotation import choose_cases
 
 MOST_CYCLES = 20_000
 RANDOM = 300
@@ -68,7 +69,7 @@ def network(limits: Limits) -> Iterable[Case]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", SMALL, ids=lambda limits: str(limits.numerics))
+@pytest.mark.parametrize("limits", choose_cases(SMALL, 2), ids=lambda limits: str(limits.numerics))
 def test_hardware_is_the_simulator(limits: Limits) -> None:
     cases = [*golden(limits), *random_cases(range(RANDOM), limits), *network(limits)]
     mine = [case for case in cases if build_of(case.program, case.timing) == limits]
