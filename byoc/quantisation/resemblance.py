@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from byoc.quantisation.calibrate import Feeds
-from byoc.runtimes.pieces import Run, run_in_pieces
+from byoc.runtimes.pieces import Run, find_unfused, run_in_pieces
 from byoc.runtimes.session import OnnxRuntimeSession
 
 MOST_DECIBELS = 200.0
@@ -40,8 +40,7 @@ def resemblance(
     sample: the share of rows in which both have their first maximum at the same position.
     """
     names = list(outputs[0])
-    # Groups of quantised operators end at 8-bit tensors, so that a cut there divides none.
-    run = run_in_pieces(integer_model, names, (TensorProto.INT8, TensorProto.UINT8), _make_run)
+    run = run_in_pieces(integer_model, names, find_unfused(integer_model.graph), _make_run)
     given = _inputs_only(integer_model, feeds)
     return compare_pairs((wanted, run(feed)) for wanted, feed in zip(outputs, given, strict=True))
 

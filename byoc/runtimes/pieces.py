@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.runtimes.protobuf import copy_fields, types_of, use_counts_of
 from byoc.runtimes.session import Feeds
 
@@ -18,6 +19,9 @@ NODES_PER_PIECE = 250
 """Least number of nodes of a piece."""
 MIN_NODES = 2000
 """Least number of nodes of a model that is cut."""
+_STORED = (TensorProto.INT8, TensorProto.UINT8)
+UNFUSED = frozenset({"Add", "Sub", "Min", "Max", "Abs", "Neg"})
+"""Operators that ONNX Runtime does not fuse with each other."""
 
 
 class _ModelPiece(NamedTuple):
@@ -31,7 +35,7 @@ class _ModelPiece(NamedTuple):
 def run_in_pieces(
     model: ModelProto,
     shown: Collection[str],
-    kinds: Collection[int],
+    passed: Collection[str],
     make_run: Callable[[ModelProto], Run],
 ) -> Run:
     """Return a function from a model's inputs to its outputs and the tensors ``shown``, by name.
@@ -41,7 +45,7 @@ def run_in_pieces(
     """
     runs = [
         ({value.name for value in piece.graph.input}, make_run(piece))
-        for piece in cut_model(model, shown, kinds)
+        for piece in cut_model(model, shown, passed)
     ]
 
     def run(feed: Feeds) -> dict[str, NDArray[Any]]:
@@ -54,16 +58,16 @@ def run_in_pieces(
 
 
 def cut_model(
-    model: ModelProto, shown: Collection[str], kinds: Collection[int]
+    model: ModelProto, shown: Collection[str], passed: Collection[str]
 ) -> Iterator[ModelProto]:
     """Yield consecutive pieces of a model; a model that is short or cannot be cut is the only one.
 
-    A model is cut only where every tensor that is needed later has an element type of ``kinds``.
+    A model is cut only where every computed tensor that is needed later is in ``passed``.
     The outputs of a piece are these tensors, and the tensors in ``shown`` and outputs of the model
     that the piece computes. Its inputs are the inputs of the model and results of earlier pieces.
     Nodes that depend on constants alone are repeated in every piece that reads their results.
     """
-    pieces = _plan(model, {*shown, *(value.name for value in model.graph.output)}, kinds)
+    pieces = _plan(model, {*shown, *(value.name for value in model.graph.output)}, passed)
     if len(pieces) < 2:
         yield model
         return
@@ -71,11 +75,45 @@ def cut_model(
     values = {
         name: helper.make_tensor_value_info(name, kind, None)
         for name, kind in _element_types(graph).items()
+        if kind
     }
     values |= {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for piece in pieces:
         yield _build(model, piece, values, constants)
+
+
+def find_unfused(graph: GraphProto) -> set[str]:
+    """Return the names of tensors whose producer and consumers ONNX Runtime does not fuse.
+
+    They have 8 bits, where quantised groups end, or only QuantizeLinear, DequantizeLinear and
+    ``UNFUSED`` operators outside quantised groups compute and read them.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    consumers: dict[str, list[NodeProto]] = {}
+    for node in graph.node:
+        for name in use_counts_of(node):
+            consumers.setdefault(name, []).append(node)
+
+    def is_alone(node: NodeProto) -> bool:
+        """Return True if ONNX Runtime does not fuse an operator, which is in no group."""
+        users = {user.op_type for user in consumers.get(node.output[0], ())}
+        if node.op_type not in UNFUSED or not users <= {*UNFUSED, QUANTIZE}:
+            return False
+        makers = (producers.get(name) for name in node.input)
+        return QUANTIZE not in users or any(
+            maker is None or maker.op_type != DEQUANTIZE for maker in makers
+        )
+
+    found = {name for name, kind in _element_types(graph).items() if kind in _STORED}
+    for name, maker in producers.items():
+        alone = is_alone(maker)
+        if (alone or maker.op_type == DEQUANTIZE) and all(
+            is_alone(user) or (alone and user.op_type == QUANTIZE)
+            for user in consumers.get(name, ())
+        ):
+            found.add(name)
+    return found
 
 
 def _build(
@@ -100,7 +138,7 @@ def _build(
     return result
 
 
-def _plan(model: ModelProto, shown: Collection[str], kinds: Collection[int]) -> list[_ModelPiece]:
+def _plan(model: ModelProto, shown: Collection[str], passed: Collection[str]) -> list[_ModelPiece]:
     """Return the pieces of a model; none if it is not cut."""
     nodes = model.graph.node
     if len(nodes) < MIN_NODES:
@@ -114,7 +152,7 @@ def _plan(model: ModelProto, shown: Collection[str], kinds: Collection[int]) -> 
     makers = {name: index for index in constant for name in nodes[index].output}
     known = {value.name for value in model.graph.input}
     pieces: list[_ModelPiece] = []
-    for part, needed in _parts(model, order, reads, kinds):
+    for part, needed in _parts(model, order, reads, passed):
         taken = _add_makers(part, reads, makers)
         own = {name for index in part for name in nodes[index].output}
         inputs = {name for index in taken for name in reads[index]} & known
@@ -124,10 +162,10 @@ def _plan(model: ModelProto, shown: Collection[str], kinds: Collection[int]) -> 
 
 
 def _parts(
-    model: ModelProto, order: Sequence[int], reads: Sequence[set[str]], kinds: Collection[int]
+    model: ModelProto, order: Sequence[int], reads: Sequence[set[str]], passed: Collection[str]
 ) -> Iterator[tuple[list[int], set[str]]]:
     """Yield the nodes of each piece and the computed tensors that later nodes read."""
-    nodes, types = model.graph.node, _element_types(model.graph)
+    nodes, known = model.graph.node, _element_types(model.graph)
     uses = Counter(name for index in order for name in reads[index])
     needed: set[str] = set()
     barred: set[str] = set()
@@ -137,7 +175,7 @@ def _parts(
         uses.subtract(reads[index])
         new = {name for name in nodes[index].output if uses[name]}
         needed |= new
-        barred |= {name for name in new if types.get(name) not in kinds}
+        barred |= {name for name in new if name not in passed or not known.get(name)}
         for name in reads[index]:
             if not uses[name]:
                 needed.discard(name)
@@ -150,11 +188,12 @@ def _parts(
 
 
 def _element_types(graph: GraphProto) -> dict[str, int]:
-    """Return the declared element types, by name, and those of QuantizeLinear's results."""
+    """Return the declared element types, by name, and those that scales and zero points imply."""
     types = types_of(graph)
     for node in graph.node:
-        if node.op_type == "QuantizeLinear" and len(node.input) == 3 and node.input[2] in types:
-            types[node.output[0]] = types[node.input[2]]
+        place = {QUANTIZE: 2, DEQUANTIZE: 1}.get(node.op_type, len(node.input))
+        if node.input[place : place + 1]:
+            types.setdefault(node.output[0], types.get(node.input[place], 0))
     return types
 
 

@@ -5,8 +5,9 @@ another, it becomes a table of 256 results; ONNX Runtime runs the nodes once on 
 it. In a float model, a closure is quantised only at its ends.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,10 @@ from byoc.operators import domain
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import load_installed_families
 from byoc.operators.table import channels_of
+from byoc.runtimes.pieces import Run, find_unfused, run_in_pieces
 from byoc.runtimes.session import OnnxRuntimeSession
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-_UNFUSED = frozenset({"Add", "Sub", "Min", "Max", "Abs", "Neg"})
-"""Element-wise operators that ONNX Runtime fuses only with quantised operands and result."""
 _CONSTANT = ""
 """Origin of constants and of tensors computed from constants alone."""
 Origins = Mapping[str, str]
@@ -152,8 +152,7 @@ def tabulate(
         [numpy_helper.from_array(view.constants[name], name) for name in names],
     )
     cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
-    session = OnnxRuntimeSession(cut, optimised=_may_be_fused(view, chosen))
-    table = session.run([closure.result], {closure.source: every})[closure.result]
+    table = _make_run(view, cut)({closure.source: every})[closure.result]
     rows = np.ascontiguousarray(table.reshape(channels, 256) if rank != 2 else table.T)
     own = any(
         _is_per_channel(view, node, name, shape) for node in closure.nodes for name in node.reads
@@ -161,20 +160,19 @@ def tabulate(
     return rows if own else rows[0]
 
 
-def _may_be_fused(view: OnnxView, nodes: Sequence[OnnxNode]) -> bool:
-    """Return True if ONNX Runtime's optimisers might change results of a part of a model.
+def _make_run(view: OnnxView, model: ModelProto) -> Run:
+    """Return a function that runs a closure's nodes, in pieces if none of them can be fused."""
+    names = {name for node in model.graph.node for name in node.output}
+    plain = names <= find_unfused(model.graph)
+    if plain:
+        inner = names - {value.name for value in model.graph.output}
+        model.graph.value_info.extend(_information(view, name) for name in sorted(inner))
 
-    Optimisation of the 10,000 nodes of a long sum takes ten times as long as a plain session.
-    """
-    for node in nodes:
-        makers = [view.producer.get(name) for name in node.reads]
-        if node.op_type == QUANTIZE and makers[0] is not None:
-            operands = (view.producer.get(name) for name in makers[0].reads)
-            if all(one is not None and one.op_type == DEQUANTIZE for one in operands):
-                return True
-        elif node.op_type not in BOUNDARIES and node.op_type not in _UNFUSED:
-            return True
-    return False
+    def make_run(piece: ModelProto) -> Run:
+        ends = [value.name for value in piece.graph.output]
+        return partial(OnnxRuntimeSession(piece, optimised=not plain).run, ends)
+
+    return run_in_pieces(model, [], names if plain else [], make_run)
 
 
 def _information(view: OnnxView, name: str) -> Any:
