@@ -229,13 +229,15 @@ def _place_plan(
 ) -> _Candidate | None:
     """Return the schedule of a plan, or None if memory planning fails.
 
-    ``spread`` is that of :func:`pipeline_tiles`.
+    ``spread`` is that of :func:`pipeline_tiles`. If layers share constants in banked memory, plans
+    that keep their records and weights in separate banks are tried, too.
     """
     streamed, cycles = stream
     arch = memory.arch
-    plans = pipeline_tiles(
-        streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows, spread
-    )
+    scratchpad = memory.scratch, arch, memory.bus, memory.apart, memory.windows
+    plans = pipeline_tiles(streamed, cycles, *scratchpad, spread)
+    if context.loads.word_slots and context.shares_constants:
+        plans += pipeline_tiles(streamed, cycles, *scratchpad, spread._replace(split=True))
     if not plans:
         return None
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from byoc.estimate.constants import ATTEMPTS, NEIGHBOURS, REQUESTS, SPAN
@@ -22,6 +23,8 @@ class Request:
     buffer together with four other operands, but a bank serves only four (docs/machine.md, section
     2). ``beside``: indices of the requests that the same commands access; used if a bank serves one
     operand at a time (section 12). ``alone``: such a request prefers banks without live buffers.
+    ``split``: offset of the second of two operands of a command in the buffer, such as of weights
+    after their records; the request prefers an address where the second begins a bank. 0: none.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Request:
     apart: bool = False
     beside: frozenset[int] = frozenset()
     alone: bool = False
+    split: int = 0
 
 
 def plan(
@@ -274,19 +278,21 @@ def own_gap(
 ) -> int:
     """Return the lowest free address in banks that no buffer of ``request.beside`` uses.
 
-    A request ``alone`` gets one in banks that no live buffer uses, if there are any. If there is no
+    A request with ``split`` gets one where byte ``split`` begins a bank, if there are any; a
+    request ``alone`` gets one in banks that no live buffer uses, if there are any. If there is no
     such address, return ``lowest``.
     """
-    begin = request.first
-    until = request.last
-    beside = request.beside
-    for alone in (True, False) if request.alone else (False,):
+    aligned = request.split % alignment == bank % alignment == 0
+    splits = (request.split, 0) if aligned else (0,)
+    for split, alone in dict.fromkeys(product(splits, (request.alone, False))):
         used = [
             (address // bank, -(-end // bank))
             for address, end, first, last, buffer in taken
-            if (alone or buffer in beside) and first <= until and last >= begin
+            if (alone or buffer in request.beside)
+            and first <= request.last
+            and last >= request.first
         ]
-        address = lowest
+        address = _split_gap(taken, request, alignment, bank, split, lowest)
         while address + request.nbytes <= capacity:
             start = address // bank
             end = -(-(address + request.nbytes) // bank)
@@ -294,8 +300,22 @@ def own_gap(
             if not shared:
                 return address
             behind = max(shared) * bank
-            address = lowest_gap(taken, request.nbytes, begin, until, alignment, behind)
+            address = _split_gap(taken, request, alignment, bank, split, behind)
     return lowest
+
+
+def _split_gap(
+    taken: Sequence[Taken], request: Request, alignment: int, bank: int, split: int, address: int
+) -> int:
+    """Return the lowest free address for a request at or above ``address``.
+
+    With ``split`` > 0, byte ``split`` of the buffer begins a bank.
+    """
+    while True:
+        start = -(-(address + split) // bank) * bank - split if split else address
+        address = lowest_gap(taken, request.nbytes, request.first, request.last, alignment, start)
+        if not split or address == start:
+            return address
 
 
 def peak_bytes(requests: Sequence[Request], addresses: Sequence[int]) -> int:

@@ -66,12 +66,14 @@ class Spread(NamedTuple):
 
     ``unused``: tiles for which no buffer takes the bytes of one that was just used. ``queued``:
     loads of later tiles that a tile issues although LD is still busy. ``alone``: buffers prefer
-    banks without other buffers.
+    banks without other buffers. ``split``: buffers with two operands of a command prefer addresses
+    where the second begins a bank (:func:`find_splits`).
     """
 
     unused: int = 0
     queued: int = 0
     alone: bool = False
+    split: bool = False
 
 
 TIGHT = Spread()
@@ -152,6 +154,7 @@ def pipeline_tiles(
     """
     together = (frozenset(list_used_buffers((step,))) for tile in tiles for step in tile.computes)
     beside = arch.memory.bank_conflicts(together)
+    splits = find_splits(tiles) if spread.split else {}
     fetches = list_fetches(tiles)
     free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
     end = len(tiles) - 1
@@ -159,13 +162,28 @@ def pipeline_tiles(
         buffer: (first, min(last + spread.unused, end))
         for buffer, (first, last) in lifetimes(tiles).items()
     }
-    demand = _Demand(tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, {})
+    demand = _Demand(
+        tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, splits, {}
+    )
     found = _pipeline_once(demand, arch, beside)
     if found is not None and not (beside and found.crowded):
         return (found,)
     limit = BOUNDLESS if found is None else found.cycles
     dense = _pipeline_once(demand, arch, {}, limit) if beside else None
     return tuple([one for one in (found, dense) if one is not None])
+
+
+def find_splits(tiles: Iterable[TileSteps]) -> dict[int, int]:
+    """Return the offset of the second operand of each buffer with operands at two offsets.
+
+    An example is a buffer with records and weights: commands wait if one bank serves both.
+    """
+    found: dict[int, set[int]] = {}
+    for tile in tiles:
+        for step in tile.computes:
+            for buffer, offset in step.pointers.values():
+                found.setdefault(buffer, set()).add(offset)
+    return {buffer: max(offsets) for buffer, offsets in found.items() if len(offsets) == 2}
 
 
 class _Demand(NamedTuple):
@@ -184,6 +202,7 @@ class _Demand(NamedTuple):
     apart: Collection[int]
     windows: Collection[int]
     spread: Spread
+    splits: Mapping[int, int]
     together: dict[int, tuple[int, ...] | None]
 
 
@@ -194,12 +213,12 @@ def _pipeline_once(
 
     Return None too if they are estimated to take ``limit`` cycles or more.
     """
-    tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, together = demand
+    tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, splits, together = demand
     for fetch in fetches:
         fetch.reset()
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
-        requests = profile.requests(fetches, apart, beside, spread.alone)
+        requests = profile.requests(fetches, apart, beside, spread.alone, splits)
         bank = arch.sram_bytes // arch.sram_banks
         scratchpad = arch.sram_bytes, arch.granule, bank
         one_operand = arch.memory.one_operand
@@ -261,6 +280,7 @@ class _Profile:
         apart: Collection[int],
         beside: Mapping[int, frozenset[int]],
         alone: bool,
+        splits: Mapping[int, int],
     ) -> list[Request]:
         """Return a request for every buffer, from its first fetch to its last use.
 
@@ -277,6 +297,7 @@ class _Profile:
                 buffer in apart,
                 beside.get(buffer, frozenset()),
                 alone,
+                splits.get(buffer, 0),
             )
             for buffer, (name, nbytes) in enumerate(self._scratch)
         ]

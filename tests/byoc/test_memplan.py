@@ -113,6 +113,26 @@ def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
     assert plan([*others, table, later], 128, 8) == (0, 16, 32, 48, 0)
 
 
+def test_a_split_buffer_begins_a_bank_with_its_second_operand() -> None:
+    """Records of 64 bytes and weights of 192 bytes; banks of 256 bytes.
+
+    Without room, or where no aligned address splits it so, the buffer has the address that it would
+    have without a split.
+    """
+    both = Request("constants", 256, 0, 1, beside=frozenset({1}), split=64)
+    other = Request("input", 64, 0, 1, beside=frozenset({0}))
+    assert plan([both, other], 1024, 8, 256, one_operand=True) == (192, 512)
+    unsplit = [replace(both, split=0), other]
+    for capacity, alignment in ((512, 8), (1024, 128)):
+        found = plan([both, other], capacity, alignment, 256, one_operand=True)
+        assert found is not None
+        check_plan([both, other], found, capacity, alignment)
+        assert (found[0] + 64) % 256 == 0 or found == plan(
+            unsplit, capacity, alignment, 256, one_operand=True
+        )
+    assert plan([both, other], 1024, 128, 256, one_operand=True) == (0, 256)
+
+
 def test_banks_may_end_where_no_buffer_may_begin() -> None:
     """A buffer may begin after the end of a bank that is no multiple of the alignment.
 

@@ -10,7 +10,7 @@ import pytest
 from byoc.estimate.bus import DEFAULT_BUS
 from byoc.operators.nest import RowTransfer
 from byoc.scheduling.memplan import check_plan
-from byoc.scheduling.pipelining import TIGHT, Pipelined, Spread, pipeline_tiles
+from byoc.scheduling.pipelining import TIGHT, Pipelined, Spread, find_splits, pipeline_tiles
 from byoc.scheduling.stream import CommandStep, Pointer, StepSource, TileSteps, load, store
 from isa.arch import Arch
 from isa.instruction import Unit
@@ -27,6 +27,21 @@ def _compute(*buffers: int) -> CommandStep:
     names = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS")
     pointers = {name: Pointer(buffer) for name, buffer in zip(names, buffers, strict=False)}
     return CommandStep(OP_LUT, Unit.EX, {}, pointers, SOURCE)
+
+
+def test_buffers_with_operands_at_two_offsets_are_split_at_the_second() -> None:
+    """Buffer 0: one offset; buffer 1: records and weights; buffer 2: three offsets."""
+    names = ("EX_INPUT_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
+
+    def step(*pointers: Pointer) -> TileSteps:
+        own = dict(zip(names, pointers, strict=True))
+        return TileSteps((), (CommandStep(OP_LUT, Unit.EX, {}, own, SOURCE),), ())
+
+    tiles = [
+        step(Pointer(0), Pointer(1), Pointer(1, 128), Pointer(2)),
+        step(Pointer(2, 64), Pointer(1), Pointer(1, 128), Pointer(2, 8)),
+    ]
+    assert find_splits(tiles) == {1: 128}
 
 
 def _tiles(count: int, slots: int) -> list[TileSteps]:
