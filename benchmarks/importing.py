@@ -3,7 +3,7 @@
 Compares the time per link of a chain with that of a chain a thirtieth as long.
 
 ``python -m benchmarks.importing [KIND ...]`` prints processor time, of an import also what is not
-ONNX Runtime's: opening its sessions is not quite linear (1.0 ms a link of 100 convolutions, 1.2 of
+ONNX Runtime's: opening its sessions is not quite linear (0.7 ms a link of 100 convolutions, 1.0 of
 3,000). Networks are compiled for ISA v4 and v5.
 """
 
