@@ -40,8 +40,8 @@ def run_in_pieces(
 ) -> Run:
     """Return a function from a model's inputs to its outputs and the tensors ``shown``, by name.
 
-    ``make_run`` returns such a function for a piece of :func:`cut_model`. Results that only other
-    pieces read are returned too.
+    ``make_run`` returns such a function for a piece of :func:`cut_model`. If the model is cut, the
+    inputs and the results that only other pieces read are returned too.
     """
     runs = [
         ({value.name for value in piece.graph.input}, make_run(piece))
@@ -86,8 +86,8 @@ def cut_model(
 def find_unfused(graph: GraphProto) -> set[str]:
     """Return the names of tensors whose producer and consumers ONNX Runtime does not fuse.
 
-    They have 8 bits, where quantised groups end, or only QuantizeLinear, DequantizeLinear and
-    ``UNFUSED`` operators outside quantised groups compute and read them.
+    These are the 8-bit tensors, because quantised groups end there, and the tensors that only
+    QuantizeLinear, DequantizeLinear and ``UNFUSED`` operators outside of groups compute and read.
     """
     producers = {name: node for node in graph.node for name in node.output}
     consumers: dict[str, list[NodeProto]] = {}
@@ -96,7 +96,7 @@ def find_unfused(graph: GraphProto) -> set[str]:
             consumers.setdefault(name, []).append(node)
 
     def is_alone(node: NodeProto) -> bool:
-        """Return True if ONNX Runtime does not fuse an operator, which is in no group."""
+        """Return True if an operator is in no group and ONNX Runtime does not fuse it."""
         users = {user.op_type for user in consumers.get(node.output[0], ())}
         if node.op_type not in UNFUSED or not users <= {*UNFUSED, QUANTIZE}:
             return False
@@ -213,7 +213,7 @@ def _add_makers(
 def _find_constant_nodes(
     nodes: Sequence[NodeProto], reads: Sequence[set[str]], known: set[str]
 ) -> set[int]:
-    """Return the nodes that depend only on ``known`` tensors, which their results are added to."""
+    """Return the nodes that depend only on ``known`` tensors, and add their results to these."""
     found = set()
     for index, node in enumerate(nodes):
         if reads[index] and known.issuperset(reads[index]):

@@ -6,12 +6,14 @@ It is deterministic and prints nothing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from byoc import importing
 from byoc.compiler import compile as compile_network
@@ -23,6 +25,7 @@ from byoc.quantisation import samples as samples_of_quantiser
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
 from byoc.quantisation.power_of_two import PowerOfTwoWriter
 from byoc.quantisation.quantize import quantise, quantise_within
+from byoc.runtimes import pieces
 from byoc.runtimes.session import NotRunError, readable_errors
 from isa.arch import Arch
 from isa.errors import InputError
@@ -298,6 +301,26 @@ def test_large_tensors_are_reduced_to_the_same_ranges(monkeypatch: pytest.Monkey
     ranges = observe_ranges(model, feeds)
     monkeypatch.setattr(calibrate, "LARGE_BYTES", 1)
     assert observe_ranges(model, feeds) == ranges
+
+
+def test_pieces_return_large_tensors_only_to_other_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other large tensors are only reduced, so that they are not all in memory at once."""
+    model = network()
+    feeds = list(default_feeds(model, 0))
+    ranges = observe_ranges(model, feeds)
+    monkeypatch.setattr(calibrate, "LARGE_BYTES", 1)
+    monkeypatch.setattr(pieces, "MIN_NODES", 1)
+    monkeypatch.setattr(pieces, "NODES_PER_PIECE", 5)
+    returned: list[set[str]] = []
+    observer = calibrate._observer
+
+    def record(piece: ModelProto, shown: Sequence[ValueInfoProto], *rest: Any) -> pieces.Run:
+        returned.append({value.name for value in shown})
+        return observer(piece, shown, *rest)
+
+    monkeypatch.setattr(calibrate, "_observer", record)
+    assert observe_ranges(model, feeds) == ranges
+    assert returned == [{"sum", "r1"}, {"pool"}, {"logits", "y"}]
 
 
 HIDDEN = np.triu(np.ones((1, 6, 6), np.float32), 1)
