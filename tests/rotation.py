@@ -2,7 +2,7 @@
 
 The quick set runs some cases of a test, the slow set all others. Each change of CHANGELOG.md
 rotates the cases, so that quick runs of many versions together run all of them. The slow tests that
-take longest run some cases of a version as well.
+take longest also run only some of their cases for a version.
 """
 
 from __future__ import annotations

@@ -295,6 +295,7 @@ PROMPTS = (32, 48, 64, 80)
     ("name", "prompt"), choose_cases([*product(("gpt2-decoder", "llama-decoder"), PROMPTS)], 8)
 )
 def test_tokens_of_whole_decoders_are_those_of_onnx_runtime(name: str, prompt: int) -> None:
-    """A turn has 16 tokens of a decoder; all turns have positions 32 to 95 of both."""
-    found = dla.generate(name, prompt_tokens=prompt, tokens=16)
-    assert (len(found.tokens), found.different, found.mismatches) == (16, 0, 0)
+    """A turn computes 16 positions of a decoder; all turns compute 32 to 95 of both."""
+    found = dla.generate(name, prompt_tokens=prompt, tokens=17)
+    assert [step.position for step in found.steps] == [0, *range(prompt, prompt + 16)]
+    assert (len(found.tokens), found.different, found.mismatches) == (17, 0, 0)
