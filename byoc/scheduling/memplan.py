@@ -279,8 +279,8 @@ def own_gap(
     """Return the lowest free address in banks that no buffer of ``request.beside`` uses.
 
     A request with ``split`` gets one where byte ``split`` begins a bank, if there are any; a
-    request ``alone`` gets one in banks that no live buffer uses, if there are any. If there is no
-    such address, return ``lowest``.
+    request ``alone`` gets one in banks that no live buffer uses, if there are any. ``split`` counts
+    before ``alone``. If there is no such address, return ``lowest``.
     """
     aligned = request.split % alignment == bank % alignment == 0
     splits = (request.split, 0) if aligned else (0,)
