@@ -307,9 +307,9 @@ def open_runtime(
 ) -> tuple[CompiledNetwork, Runtime[Trace]]:
     """Compile ``network`` for ``hardware``, and prepare it for ``runs`` inferences.
 
-    They run on the simulator, or on another ``machine``. Many inferences use the simulator's
-    compiled kernels if numba is installed. With ``cache`` the compiled network may
-    come from the user's cache.
+    They run on the simulator, or on another ``machine``. If the inferences have at least
+    :data:`MANY_COMMANDS` commands in total and numba is installed, the simulator uses compiled
+    kernels. With ``cache`` the compiled network may come from the user's cache.
     """
     progress(f"compiling {network.name}")
     package = network.package
