@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE, UNFUSED
 from byoc.runtimes.protobuf import copy_fields, types_of, use_counts_of
 from byoc.runtimes.session import Feeds
 
@@ -20,8 +20,6 @@ NODES_PER_PIECE = 250
 MIN_NODES = 2000
 """Least number of nodes of a model that is cut."""
 _STORED = (TensorProto.INT8, TensorProto.UINT8)
-UNFUSED = frozenset({"Add", "Sub", "Min", "Max", "Abs", "Neg"})
-"""Operators that ONNX Runtime does not fuse with each other."""
 
 
 class _ModelPiece(NamedTuple):

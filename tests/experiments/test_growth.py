@@ -23,6 +23,7 @@ from benchmarks.importing import SHAPE, chain, recurrent
 from byoc.checking import fidelity
 from byoc.frontend.onnx import closures
 from byoc.importing import import_model
+from byoc.operators.onnx_view import UNFUSED
 from byoc.package.package import Package, package_bytes
 from byoc.runtimes import pieces
 from experiments import run
@@ -144,7 +145,7 @@ def sums(seed: int) -> ModelProto:
     generator = np.random.default_rng(seed)
     names, nodes, constants = ["x"], [], []
     for number in range(generator.integers(1, 6)):
-        op_type = str(generator.choice(sorted(pieces.UNFUSED)))
+        op_type = str(generator.choice(sorted(UNFUSED)))
         array = generator.normal(size=(1, SHAPE[1], 1, 1)).astype(np.float32)
         constants.append(numpy_helper.from_array(array, f"c{number}"))
         operands = [names[-1], str(generator.choice([*names, f"c{number}"]))]

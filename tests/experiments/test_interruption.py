@@ -17,7 +17,10 @@ import pytest
 
 from tests.experiments.command_line import save_tiny
 
-SCRIPT = "import sys; sys.argv[0] = 'dla'; from dla.__main__ import main; sys.exit(main())"
+SCRIPT = (
+    "import os, sys; sys.argv[0] = 'dla'; import dla; os.write(1, b'!'); "
+    "from dla.__main__ import main; sys.exit(main())"
+)
 COMMANDS = (
     "run tiny.onnx --json r.json",
     "sweep spec.toml --workers 2 -o s.sqlite",
@@ -29,12 +32,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def interrupt(words: list[str], seconds: float, folder: Path) -> tuple[int, str]:
-    """Interrupt a process and its children together; return its exit status and stderr."""
+    """Interrupt a process and its children together; return its exit status and stderr.
+
+    The process writes a byte once it has imported ``dla``, and ``seconds`` later it is interrupted.
+    """
     process = subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'experiments'}"},
     )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.read(1) == "!"
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=600)
@@ -65,9 +73,9 @@ def test_it_ends_as_of_the_signal(command: str, tmp_path: Path) -> None:
             check=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        first = time.monotonic() - begin  # when imports have begun
+        first = time.monotonic() - begin
         later = 0.3 * number + rng.random() if number < 8 else 0.3 * rng.random()
-        status, said = interrupt(words, first * (1 + later), tmp_path)
+        status, said = interrupt(words, first * later, tmp_path)
         lines = [line for line in said.splitlines() if line.strip()]
         assert status in (-signal.SIGINT, 0), (status, said)
         assert not any(
