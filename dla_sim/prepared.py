@@ -155,7 +155,7 @@ def _is_touching(low: int, high: int, ranges: list[tuple[int, int]]) -> bool:
 def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) -> None:
     """Raise InputError if the arrays ``inputs`` do not fit a program's input tensors.
 
-    An input can be missing or unknown, or differ from its tensor in shape or type.
+    An input can be missing or unknown, no array, or differ from its tensor in shape or type.
     """
     names = [tensor.name for tensor in tensors]
     for name in inputs:
@@ -168,6 +168,8 @@ def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) 
         if tensor.name not in inputs:
             raise InputError(f"input '{tensor.name}' is missing; give {wanted}")
         value = inputs[tensor.name]
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"input '{tensor.name}' is a {type(value).__name__}; give {wanted}")
         if value.dtype != np.dtype(tensor.dtype) or value.shape != tensor.shape:
             raise InputError(
                 f"input '{tensor.name}' is {value.dtype} {list(value.shape)}; give {wanted}"
@@ -182,8 +184,10 @@ def split_batch(
     In a batch, the arrays of all ``tensors`` have one more axis, the first, of the same length.
     """
     ranks = {tensor.name: len(tensor.shape) + 1 for tensor in tensors}
-    lengths = {value.shape[:1] for name, value in inputs.items() if value.ndim == ranks.get(name)}
-    if len(lengths) != 1 or any(value.ndim != ranks.get(name) for name, value in inputs.items()):
+    if any(getattr(value, "ndim", None) != ranks.get(name, -1) for name, value in inputs.items()):
+        return []
+    lengths = {value.shape[:1] for value in inputs.values()}
+    if len(lengths) != 1:
         return []
     ((length,),) = lengths
     return [{name: value[n] for name, value in inputs.items()} for n in range(length)]

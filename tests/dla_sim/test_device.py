@@ -6,6 +6,7 @@ import gc
 import re
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,9 +201,11 @@ def test_programs_for_another_machine_are_refused(
         ({"x": X[0]}, "input 'x' is int8 [32]; give int8 [2, 32]"),
         ({"x": np.zeros((0, 2, 32), np.int8)}, "input 'x' is int8 [0, 2, 32]; give int8 [2, 32]"),
         ({"x": X.astype(np.int32)}, "input 'x' is int32 [2, 32]; give int8 [2, 32]"),
+        ({"x": X.tolist()}, "input 'x' is a list; give int8 [2, 32]"),
+        ({"w": X.tolist()}, "the program has no input 'w'; its inputs are x"),
     ],
 )
-def test_inputs_that_do_not_fit(inputs: dict[str, np.ndarray], message: str) -> None:
+def test_inputs_that_do_not_fit(inputs: dict[str, Any], message: str) -> None:
     program = copy()
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         Device(program.arch).run(program, inputs)
