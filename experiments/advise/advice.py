@@ -28,7 +28,7 @@ from experiments.advise.changes import (
 )
 from experiments.advise.described import MachineAdvice, advise_machine
 from experiments.advise.request import AdviseKeywords, AdviseRequest
-from experiments.cost.estimate import area
+from experiments.cost.estimate import SQUARE_MILLIMETRE, area
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.report.limits import Limit, most_expensive, whole
 from experiments.report.shown import Presentation, Shown
@@ -78,8 +78,8 @@ class Advice(Shown):
     """Result of ``dla advise``: limiters, faster machines and cheaper machines of equal speed.
 
     ``faster``: the best change of each kind, largest saving first. ``cheaper``: machines of equal
-    speed, least area first. ``target``: the machine of least area that meets ``target_ms``; None if
-    no machine meets it, or without a target. ``tried``: number of changes measured.
+    speed, least area first. ``target``: the change of least area that meets ``target_ms``; None if
+    none meets it, or without a target. ``tried``: number of changes measured.
     """
 
     model: str
@@ -109,7 +109,7 @@ def advise_requested(wanted: AdviseRequest) -> Advice | MachineAdvice:
     The network is compiled and timed for each change of one key, of the array or of one option of
     the compiler, and with the best of a few schedules. Area and energy are estimates from the cost
     table. With ``target_ms`` or ``target_ips``, scratchpads, arrays and buses are also combined,
-    and the machine of least area that meets the target is returned. For a described machine, each
+    and the change of least area that meets the target is returned. For a described machine, each
     numeric parameter is doubled and halved. Raises InputError for bad input.
     """
     wanted, machine = settle_machine(wanted)
@@ -131,7 +131,8 @@ def advise_requested(wanted: AdviseRequest) -> Advice | MachineAdvice:
     target = None
     more = 0
     if target_ms is not None:
-        target, more = _find_cheapest(bench, hardware, table, wanted, target_ms)
+        meeting = [one for one in points if one.point.milliseconds <= target_ms]
+        target, more = _find_cheapest(bench, hardware, table, wanted, target_ms, meeting)
     return Advice(
         model=network.name,
         now=now,
@@ -235,26 +236,33 @@ def _command(wanted: Compiling, change: Change, options: CompileOptions) -> str:
 
 
 def _find_cheapest(
-    bench: Bench, hardware: Preset, table: CostTable, wanted: AdviseRequest, target_ms: float
+    bench: Bench,
+    hardware: Preset,
+    table: CostTable,
+    wanted: AdviseRequest,
+    target_ms: float,
+    meeting: Sequence[Advised],
 ) -> tuple[Advised | None, int]:
-    """Return the machine of least area that meets the target, and the number measured.
+    """Return the change of least area that meets the target, and the number of machines measured.
 
-    Machines are measured in the order of their areas, so that few are measured.
+    ``meeting``: single changes that meet the target. Combinations are measured in the order of
+    their areas, until the next one is larger than a change that meets it.
     """
+    meeting = list(meeting)
     priced = [
-        (area(table, machine.arch).total, change)
+        (area(table, machine.arch).total / SQUARE_MILLIMETRE, change)
         for change in combine_changes(hardware)
         if (machine := apply_change(hardware, change)) is not None
     ]
     tried = 0
-    for _, found in groupby(sorted(priced, key=lambda one: one[0]), key=lambda one: one[0]):
+    for size, found in groupby(sorted(priced, key=lambda one: one[0]), key=lambda one: one[0]):
+        if any(one.point.square_millimetres < size for one in meeting):
+            break
         changes = [change for _, change in found]
         points = list(_measure_changes(bench, hardware, changes, wanted, wanted.stage))
         tried += len(points)
-        meeting = [one for one in points if one.point.milliseconds <= target_ms]
-        if meeting:
-            return min(meeting, key=_price), tried
-    return None, tried
+        meeting += [one for one in points if one.point.milliseconds <= target_ms]
+    return min(meeting, key=_price, default=None), tried
 
 
 def _faster(points: Sequence[Advised], cycles: int) -> list[Advised]:
@@ -324,8 +332,8 @@ def _lines(found: Advice) -> Iterator[str]:
         )
     elif found.target_ms is not None:
         yield (
-            f"none of {found.tried:,} machines takes at most {found.target_ms:g} ms; a higher "
-            "clock_hz may"
+            f"none of {found.tried:,} changes makes it take at most {found.target_ms:g} ms; a "
+            "higher clock_hz may"
         )
 
 
