@@ -18,6 +18,7 @@ from tests.dla_sim.rtl.random_commands import (
     placed,
     settings,
 )
+from tests.rotation import choose_cases
 
 pytestmark = pytest.mark.slow
 COMMANDS = 40
@@ -48,7 +49,7 @@ def random_case(rng: np.random.Generator, mnemonic: str, fixed: bool) -> Case:
     return placed(rng, case, in_place=rng.random() < 0.25 and not fields.get("repeat_a"))
 
 
-@pytest.mark.parametrize(("numerics", "pipelined"), BUILDS)
+@pytest.mark.parametrize(("numerics", "pipelined"), choose_cases(BUILDS, 3))
 def test_random_commands(numerics: Numerics, pipelined: bool) -> None:
     rng = np.random.default_rng(51)
     bench = EngineBench(Elementwise, limits(numerics, pipelined=pipelined))

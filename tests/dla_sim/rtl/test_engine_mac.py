@@ -22,6 +22,7 @@ from isa.ops.requant import ChannelScales, pack_records
 from isa.ops.windows import output_count
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
 from tests.dla_sim.rtl.random_commands import BYTES, command_of, places
+from tests.rotation import choose_cases
 
 pytestmark = pytest.mark.slow
 COMMANDS = 200
@@ -179,7 +180,7 @@ def output_elements(command: Command) -> int:
     return command["EX_ROWS"] * command["EX_OUTPUT_CHANNELS"]
 
 
-@pytest.mark.parametrize(("array", "numerics", "pipelined"), BUILDS)
+@pytest.mark.parametrize(("array", "numerics", "pipelined"), choose_cases(BUILDS, 2))
 def test_random_commands(
     array: PeArray, numerics: Literal["onnxruntime", "fixed"], pipelined: bool
 ) -> None:

@@ -9,6 +9,7 @@ from dla_sim.rtl.ex.permute import Permute
 from isa.ops.movement import DIMENSIONS, find_touched
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
 from tests.dla_sim.rtl.random_commands import BYTES, command_of, limits, machine, memory
+from tests.rotation import choose_cases
 
 pytestmark = pytest.mark.slow
 COMMANDS = 150
@@ -41,7 +42,7 @@ def random_case(rng: np.random.Generator) -> Case:
     return Case(arch, command, memory(rng), int(rng.integers(1, 4)))
 
 
-@pytest.mark.parametrize("pipelined", [True, False])
+@pytest.mark.parametrize("pipelined", choose_cases([True, False], 2))
 def test_random_copies(pipelined: bool) -> None:
     rng = np.random.default_rng(50)
     bench = EngineBench(Permute, limits(pipelined=pipelined))

@@ -18,6 +18,7 @@ from tests.dla_sim.rtl.random_commands import (
     placed,
     settings,
 )
+from tests.rotation import choose_cases
 
 pytestmark = pytest.mark.slow
 COMMANDS = 200
@@ -75,7 +76,7 @@ def random_case(rng: np.random.Generator, fixed: bool) -> Case:
     )
 
 
-@pytest.mark.parametrize(("numerics", "pipelined"), BUILDS)
+@pytest.mark.parametrize(("numerics", "pipelined"), choose_cases(BUILDS, 3))
 def test_random_windows(numerics: Numerics, pipelined: bool) -> None:
     rng = np.random.default_rng(52)
     bench = EngineBench(Pool, limits(numerics, pipelined=pipelined))

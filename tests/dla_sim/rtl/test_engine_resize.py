@@ -18,6 +18,7 @@ from tests.dla_sim.rtl.random_commands import (
     placed,
     settings,
 )
+from tests.rotation import choose_cases
 
 pytestmark = pytest.mark.slow
 COMMANDS = 100
@@ -60,7 +61,7 @@ def random_case(rng: np.random.Generator, fixed: bool) -> Case:
     return case
 
 
-@pytest.mark.parametrize(("numerics", "pipelined"), BUILDS)
+@pytest.mark.parametrize(("numerics", "pipelined"), choose_cases(BUILDS, 3))
 def test_random_planes(numerics: Numerics, pipelined: bool) -> None:
     rng = np.random.default_rng(53)
     bench = EngineBench(Resize, limits(numerics, pipelined=pipelined))

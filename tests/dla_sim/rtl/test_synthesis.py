@@ -81,7 +81,7 @@ def test_a_yosys_that_breaks_off_is_said_to(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "limits", choose_cases(KINDS, 2), ids=lambda limits: f"{limits.numerics}-{limits.pipelined}"
+    "limits", choose_cases(KINDS, 4), ids=lambda limits: f"{limits.numerics}-{limits.pipelined}"
 )
 def test_the_whole_machine_is_hardware(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLA_NO_CACHE")  # tests of the same hardware need the same Verilog
