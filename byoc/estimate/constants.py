@@ -362,6 +362,8 @@ REMEMBERED_ROWS = 1 << 14
 """Maximum number of row shapes whose slots are cached."""
 REMEMBERED_TILINGS = 16
 """Maximum number of tilings of a layer whose tiles are cached."""
+REMEMBERED_TILES = 2048
+"""Maximum number of tiles of a region's cached streams."""
 REMEMBERED_PLANS = 16
 """Maximum number of cached schedules; more scratchpad sizes are rare, and schedules are large."""
 SPAN = 64

@@ -41,7 +41,7 @@ from byoc.scheduling.banding import stream_group
 from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pipelining import TIGHT, Spread, pipeline_tiles
-from byoc.scheduling.region_context import LayerPlan, RegionContext
+from byoc.scheduling.region_context import LayerPlan, PlanStream, RegionContext
 from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.residency import (
     choice_of,
@@ -52,6 +52,7 @@ from byoc.scheduling.residency import (
 from byoc.scheduling.retention import retain_constants
 from byoc.scheduling.search_pool import SearchPool
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps
+from byoc.scheduling.unlimited import UnlimitedPlan, plan_unlimited
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -153,18 +154,15 @@ def _finish_plan(
     placed: list[_Candidate | None] = []
     if best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
         plan = best.plan
-        memory, stream = next(
-            (memory, stream)
-            for retains, memory, stream in _list_streams(context, plan, fresh())
-            if retains == best.retains
-        )
+        streams = _list_streams(context, plan, fresh())
+        stream = next(stream for retains, stream in streams if retains == best.retains)
         placed = [
-            _place_plan(context, plan, memory, stream, Spread(1, 1)),
-            _place_apart(context, plan, memory, stream, QUEUE_DEPTH),
+            _place_plan(context, plan, stream, Spread(1, 1)),
+            _place_apart(context, plan, stream, QUEUE_DEPTH),
         ]
         if context.loads.word_slots:
-            placed.append(_place_plan(context, plan, memory, stream))
-            placed.append(_place_apart(context, plan, memory, stream, 1))
+            placed.append(_place_plan(context, plan, stream))
+            placed.append(_place_apart(context, plan, stream, 1))
     free = all(one is not None and one.free for one in placed)
     best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
     return best._replace(free=free)
@@ -173,14 +171,14 @@ def _finish_plan(
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """Return a plan as a candidate with its schedule, or None if memory planning fails."""
     found = None
-    for retains, own, stream in _list_streams(context, plan, memory):
+    for retains, stream in _list_streams(context, plan, memory):
         # Without retention, loads are earlier only if the scratchpad has room for all buffers.
-        if found is not None and sum([nbytes for _, nbytes in own.scratch]) > own.arch.sram_bytes:
+        if found is not None and not stream.has_own_bytes:
             break
-        if context.loads.word_slots and len(stream[0]) <= FEW_TILES:
-            placed = _place_apart(context, plan, own, stream)
+        if context.loads.word_slots and len(stream.tiles) <= FEW_TILES:
+            placed = _place_apart(context, plan, stream)
         else:
-            placed = _place_plan(context, plan, own, stream)
+            placed = _place_plan(context, plan, stream)
         if placed is not None and (found is None or placed.cycles < found.cycles):
             found = placed._replace(retains=retains)
     return found
@@ -188,25 +186,23 @@ def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Cand
 
 def _list_streams(
     context: RegionContext, plan: LayerPlan, memory: Memory
-) -> Iterator[tuple[bool, Memory, tuple[list[TileSteps], list[int]]]]:
+) -> Iterator[tuple[bool, PlanStream]]:
     """Yield the streams of a plan: with repeated constants retained, if there are any, and without.
 
     The first item tells whether they are retained.
     """
-    tiles, cycles = _stream(context, plan, memory)
-    own = replace(memory, scratch=list(memory.scratch))
-    retained = retain_constants(tiles, own) if context.shares_constants else None
-    if retained is not None:
-        yield True, own, (retained, cycles)
-    yield False, memory, (tiles, cycles)
+    found = context.streams.get_or_make(plan, lambda: _stream(context, plan, memory))
+    found = found._replace(memory=replace(found.memory, arch=memory.arch))
+    if context.shares_constants:
+        own = replace(found.memory, scratch=list(found.memory.scratch))
+        retained = retain_constants(found.tiles, own)
+        if retained is not None:
+            yield True, PlanStream(retained, found.cycles, own, {})
+    yield False, found
 
 
 def _place_apart(
-    context: RegionContext,
-    plan: LayerPlan,
-    memory: Memory,
-    stream: tuple[list[TileSteps], list[int]],
-    queued: int = 0,
+    context: RegionContext, plan: LayerPlan, stream: PlanStream, queued: int = 0
 ) -> _Candidate | None:
     """Return the schedule of a plan whose buffers take no bytes of one another, if all fit.
 
@@ -214,39 +210,41 @@ def _place_apart(
     share bytes. The result is None if memory planning fails.
     """
     found = None
-    if sum([nbytes for _, nbytes in memory.scratch]) <= memory.arch.sram_bytes:
-        spread = Spread(len(stream[0]), queued, alone=True)
-        found = _place_plan(context, plan, memory, stream, spread)
-    return found or _place_plan(context, plan, memory, stream, Spread(0, queued))
+    if stream.has_own_bytes:
+        spread = Spread(len(stream.tiles), queued, alone=True)
+        found = _place_plan(context, plan, stream, spread)
+    return found or _place_plan(context, plan, stream, Spread(0, queued))
 
 
 def _place_plan(
-    context: RegionContext,
-    plan: LayerPlan,
-    memory: Memory,
-    stream: tuple[list[TileSteps], list[int]],
-    spread: Spread = TIGHT,
+    context: RegionContext, plan: LayerPlan, stream: PlanStream, spread: Spread = TIGHT
 ) -> _Candidate | None:
     """Return the schedule of a plan, or None if memory planning fails.
 
     ``spread`` is that of :func:`pipeline_tiles`. If layers share constants in banked memory, plans
     that keep their records and weights in separate banks are tried, too.
     """
-    streamed, cycles = stream
+    streamed, cycles, memory, _ = stream
     arch = memory.arch
-    scratchpad = memory.scratch, arch, memory.bus, memory.apart, memory.windows
-    plans = pipeline_tiles(streamed, cycles, *scratchpad, spread)
-    if context.loads.word_slots and context.shares_constants:
-        plans += pipeline_tiles(streamed, cycles, *scratchpad, spread._replace(split=True))
-    if not plans:
-        return None
-    shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
-    rehearsed = [
-        (one, times) for one in plans for times in one.rehearse_stream(shared, context.loads, arch)
-    ]
-    found, best = min(rehearsed, key=lambda pair: pair[1].cycles)
+    unlimited = _plan_unlimited(context, stream, spread)
+    if unlimited is not None:
+        found, best = unlimited.best
+        placed = found.steps, memory, found.requests, unlimited.resize(arch)
+    else:
+        scratchpad = memory.scratch, arch, memory.bus, memory.apart, memory.windows
+        plans = pipeline_tiles(streamed, cycles, *scratchpad, spread)
+        if context.loads.word_slots and context.shares_constants:
+            plans += pipeline_tiles(streamed, cycles, *scratchpad, spread._replace(split=True))
+        if not plans:
+            return None
+        rehearsed = [
+            (one, times)
+            for one in plans
+            for times in one.rehearse_stream(memory.shared, context.loads, arch)
+        ]
+        found, best = min(rehearsed, key=lambda pair: pair[1].cycles)
+        placed = found.steps, memory, found.requests, found.addresses
     choices = _to_choices(context.layers, plan)
-    placed = found.steps, memory, found.requests, found.addresses
     scheduled = Scheduled(*placed, choices, store_waits=best.store_waits)
     # Estimates of copies in banked memory may exceed the cycles of their commands.
     compute = min(sum(cycles), best.computed)
@@ -255,6 +253,28 @@ def _place_plan(
     costs = [search.cost for search in context.searches[image]]
     least = least_cycles(costs, context.shared[image], compute, memory.arch.sram_bytes)
     return _Candidate(plan, scheduled, best, compute, least, len(streamed), found.free)
+
+
+def _plan_unlimited(
+    context: RegionContext, stream: PlanStream, spread: Spread
+) -> UnlimitedPlan | None:
+    """Return the plan of a stream in unlimited banks, or None if the machine's are too small.
+
+    It is not used if layers share constants, whose retention depends on the scratchpad size.
+    """
+    memory = stream.memory
+    arch = memory.arch
+    bank = arch.sram_bytes // arch.sram_banks
+    largest = max([nbytes for _, nbytes in memory.scratch], default=bank)
+    if not context.loads.word_slots or context.shares_constants or 2 * largest > bank:
+        return None
+    if spread not in stream.unlimited:
+        stream.unlimited[spread] = plan_unlimited(
+            stream.tiles, stream.cycles, memory, context.loads, spread
+        )
+    found = stream.unlimited[spread]
+    most = memory.bus.cycles_of(arch.sram_bytes)
+    return found if found is not None and found.is_valid_for(arch, most) else None
 
 
 class _Trials:
@@ -534,10 +554,11 @@ def _to_choices(layers: Sequence[OperatorLayer], chosen: LayerPlan) -> Choices:
     return Choices(tilings, chosen.residents, groups)
 
 
-def _stream(
-    context: RegionContext, chosen: LayerPlan, memory: Memory
-) -> tuple[list[TileSteps], list[int]]:
-    """Return the tiles of all layers, and the estimated compute cycles of each."""
+def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> PlanStream:
+    """Return the tiles of all layers, and the estimated compute cycles of each.
+
+    ``memory`` gets their buffers.
+    """
     layers = context.layers
     nbytes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
     for name in chosen.residents:
@@ -568,7 +589,7 @@ def _stream(
                 )
             )
         cycles += computed
-    return steps, cycles
+    return PlanStream(steps, cycles, memory, {})
 
 
 def _estimate_fused(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:

@@ -133,12 +133,12 @@ def _readable(
 
 def want(
     fetches: Sequence[BufferFetch], tiles: Sequence[TileSteps], cycles: Sequence[int], most: int
-) -> bool:
+) -> int:
     """Set for each fetch the last tile whose computation it must overlap to avoid waits.
 
     The estimate assumes that EX never waits. A fetch is wanted at most ``most`` cycles early, the
-    time to load a whole scratchpad, and not before ``_candidates`` can see it. Return True if the
-    result does not depend on the scratchpad size.
+    time to load a whole scratchpad, and not before ``_candidates`` can see it. Return the smallest
+    ``most`` that does not limit the result.
     """
     starts = [0]
     for duration in cycles:
@@ -146,19 +146,19 @@ def want(
     stores = [sum([step.slots for step in tile.stores]) for tile in tiles]
     deadline = starts[-1]
     number = len(tiles)
-    free = True
+    needed = 0
     for index, fetch in reversed(list(enumerate(fetches))):
         while number > fetch.tile:
             number -= 1
             deadline = min(deadline - stores[number], starts[number])
         deadline -= fetch.cycles
         earliest = starts[fetch.tile] - most
-        free &= earliest <= max(deadline, 0)
+        needed = max(needed, starts[fetch.tile] - max(deadline, 0))
         seen = fetches[index - WINDOW].tile if index >= WINDOW else 0
         fetch.wanted = max(
             min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), seen
         )
-    return free
+    return needed
 
 
 def _dram(step: CommandStep) -> Access:

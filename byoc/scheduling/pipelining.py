@@ -83,7 +83,8 @@ class Pipelined(NamedTuple):
     """Pipelined command stream with the scratchpad plan of its buffers.
 
     ``cycles``: the estimate used to place loads. ``free``: every larger scratchpad gets the same
-    stream. ``crowded``: some loads were delayed because the scratchpad was full.
+    stream. ``crowded``: some loads were delayed because the scratchpad was full. ``most_ahead``:
+    the time to load the scratchpad does not limit the stream if it is at least as many cycles.
     """
 
     cues: tuple[Cue, ...]
@@ -92,6 +93,7 @@ class Pipelined(NamedTuple):
     cycles: int
     free: bool
     crowded: bool
+    most_ahead: int = 0
 
     @property
     def steps(self) -> tuple[CommandStep, ...]:
@@ -156,21 +158,21 @@ def pipeline_tiles(
     beside = arch.memory.bank_conflicts(together)
     splits = find_splits(tiles) if spread.split else {}
     fetches = list_fetches(tiles)
-    free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
+    most = bus.cycles_of(arch.sram_bytes)
+    ahead = want(fetches, tiles, cycles, most)
     end = len(tiles) - 1
     lives = {
         buffer: (first, min(last + spread.unused, end))
         for buffer, (first, last) in lifetimes(tiles).items()
     }
     demand = _Demand(
-        tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, splits, {}
+        tiles, cycles, fetches, ahead <= most, lives, scratch, apart, windows, spread, splits, {}
     )
-    found = _pipeline_once(demand, arch, beside)
-    if found is not None and not (beside and found.crowded):
-        return (found,)
-    limit = BOUNDLESS if found is None else found.cycles
-    dense = _pipeline_once(demand, arch, {}, limit) if beside else None
-    return tuple([one for one in (found, dense) if one is not None])
+    found = [_pipeline_once(demand, arch, beside)]
+    if beside and (found[0] is None or found[0].crowded):
+        limit = BOUNDLESS if found[0] is None else found[0].cycles
+        found.append(_pipeline_once(demand, arch, {}, limit))
+    return tuple([one._replace(most_ahead=ahead) for one in found if one is not None])
 
 
 def find_splits(tiles: Iterable[TileSteps]) -> dict[int, int]:

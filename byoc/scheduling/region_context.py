@@ -5,19 +5,24 @@ They hold for all machines that differ only in scratchpad size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 from byoc.estimate.banks import CommandLoads
 from byoc.estimate.bus import MemoryBus
+from byoc.estimate.constants import REMEMBERED_TILES
 from byoc.operators.layer import OperatorLayer, Resident, Tiling, align
 from byoc.scheduling.fusion import Fusion
 from byoc.scheduling.groups import BandedGroup, FusionGraph, fusion_graph
 from byoc.scheduling.lowering import Buffer, Lowered
+from byoc.scheduling.pipelining import Spread
+from byoc.scheduling.stream import Memory, TileSteps
 from byoc.scheduling.tile_search import TileSearch
 from byoc.scheduling.tiling import Answers
+from byoc.scheduling.unlimited import UnlimitedPlan
 from isa.arch import Arch, PeArray
 
 
@@ -64,6 +69,11 @@ class RegionContext:
         return Rooms(self.layers, self.lowered, self.arch)
 
     @cached_property
+    def streams(self) -> StreamCache:
+        """Cache of the streams of plans."""
+        return StreamCache()
+
+    @cached_property
     def loads(self) -> CommandLoads:
         """Cache of the cycles and scratchpad accesses of the machine's commands."""
         return CommandLoads(self.arch, self.bus)
@@ -105,6 +115,44 @@ class RegionContext:
     @cached_property
     def fusion(self) -> Fusion:
         return Fusion(self.layers, self.searches, self.graph, self.arch, self.bus)
+
+
+class PlanStream(NamedTuple):
+    """Tiles of a plan with their compute cycles, and the memory that they use.
+
+    ``unlimited``: plans in unlimited banks by spread; None if they do not help.
+    """
+
+    tiles: list[TileSteps]
+    cycles: list[int]
+    memory: Memory
+    unlimited: dict[Spread, UnlimitedPlan | None]
+
+    @property
+    def has_own_bytes(self) -> bool:
+        """True if the scratchpad has room for all buffers without sharing bytes."""
+        return sum([nbytes for _, nbytes in self.memory.scratch]) <= self.memory.arch.sram_bytes
+
+
+class StreamCache:
+    """Cache of the streams of one region by plan. It is emptied when it has many tiles."""
+
+    def __init__(self) -> None:
+        self._known: dict[LayerPlan, PlanStream] = {}
+        self._tiles = 0
+
+    def get_or_make(self, plan: LayerPlan, make: Callable[[], PlanStream]) -> PlanStream:
+        """Return the cached stream of ``plan``, or the result of ``make``."""
+        found = self._known.get(plan)
+        if found is None:
+            found = make()
+            if self._tiles + len(found.tiles) > REMEMBERED_TILES:
+                self._known.clear()
+                self._tiles = 0
+            if len(found.tiles) <= REMEMBERED_TILES:
+                self._known[plan] = found
+                self._tiles += len(found.tiles)
+        return found
 
 
 def share_constants(layers: Sequence[OperatorLayer]) -> bool:

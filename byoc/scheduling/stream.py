@@ -436,6 +436,11 @@ class Memory:
     stored: frozenset[str] = frozenset()
     windows: set[int] = field(default_factory=set)
 
+    @property
+    def shared(self) -> frozenset[int]:
+        """Numbers of the buffers that commands use in part: residents and windows."""
+        return frozenset(self.windows).union(one.buffer for one in self.residents.values())
+
     def address(self, place: TensorStart) -> int:
         """Return the system memory address of a tensor that is loaded."""
         data = self.lowered.constants.get(place.buffer)
