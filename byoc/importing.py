@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -75,7 +75,6 @@ from byoc.package.package import (
     build_package,
 )
 from byoc.quantisation.calibrate import (
-    DEFAULT_FEEDS,
     NO_FEEDS,
     NO_STATE,
     Feeds,
@@ -86,9 +85,15 @@ from byoc.quantisation.float_nodes import is_quantised_whole
 from byoc.quantisation.gaps import count_quantised, drop_rounding, find_gaps
 from byoc.quantisation.quantize import find_ranges, quantise_within
 from byoc.quantisation.resemblance import outputs_of, resemblance
-from byoc.quantisation.samples import CalibrationSamples
+from byoc.quantisation.samples import CalibrationSamples, count_samples, tell_sample
 from byoc.quantisation.search import QuantisationSearch
-from byoc.runtimes.protobuf import bodies, count_of
+from byoc.runtimes.protobuf import (
+    bodies,
+    count_of,
+    free_constants,
+    move_constants,
+    share_constants,
+)
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
 
@@ -235,18 +240,6 @@ def _advice(model: ModelProto) -> Iterator[None]:
         ) from error
 
 
-def _count_samples(calibration: Iterable[Feeds] | None) -> int:
-    """Return the number of calibration samples; 0 if it is not known in advance."""
-    if calibration is None:
-        return DEFAULT_FEEDS
-    return len(calibration) if isinstance(calibration, Sized) else 0
-
-
-def _tell_sample(progress: Progress, name: str, total: int, count: int) -> None:
-    """Report that the next sample is run, after ``count`` of ``total`` samples."""
-    progress(f"finding the ranges of {name}, sample {count + 1}", count, total)
-
-
 class _Sampling(NamedTuple):
     """Fields of :class:`NamedSamples`, the seed of samples, and state by name with first values."""
 
@@ -259,6 +252,7 @@ class _Sampling(NamedTuple):
     initial: Feeds
 
 
+@share_constants()
 def _import_only(
     handed: list[ModelProto],
     name: str,
@@ -269,17 +263,16 @@ def _import_only(
 ) -> Package:
     """Remove the model from the list ``handed``, so that its memory can be freed, and import it."""
     calibration, origin, method, weight_bits, seed, given_state, initial = sampling
-    file = handed.pop()
-    widened = widen(file)
+    file = move_constants(handed.pop())
+    widened = move_constants(widen(file))
     check_operators(widened)
     model = given = drop_rounding(widened)
-    named = shapes
-    shapes = set_batch(file, named)
+    named, shapes = shapes, set_batch(file, shapes)
     facts = _first_facts(model, [name for name in shapes if name not in named], widened is not file)
     feeds = None if calibration is None else iter(calibration)
     samples = CalibrationSamples(
         lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
-        partial(_tell_sample, progress, name, _count_samples(calibration)),
+        partial(tell_sample, progress, name, count_samples(calibration)),
         drawn=feeds is None,
     )
     drawn = Calibration(0, calibration is None, origin, method=method)
@@ -306,7 +299,8 @@ def _import_only(
         first = samples.kept if calibration is not None else ()
         facts["file"] = _compare_with_file(file, source, first, seed, facts["widened"], converted)
     on_file = count_quantised(file)
-    del file, given, model, widened  # these can hold hundreds of megabytes of weights
+    del file, given, model, widened
+    free_constants(source, prepared)
     ranges = find_ranges(prepared, samples.all(), seed, samples.hear, *carried)
     exact = outputs_of(source, samples.kept) if facts["made_static"] else samples.outputs
     progress(f"quantising {name}")

@@ -63,6 +63,7 @@ LATE = {
     "dla_sim.kernels.compiled": "code that numba compiles needs an extra",
     "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
+    "experiments.models.": "the names of the networks are read without onnx",
     "experiments.report.figures": "what looks into a run's memory is for those who ask for its "
     "steps",
     "experiments.report.shown": "what draws is for those who draw",

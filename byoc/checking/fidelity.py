@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto
 
 from byoc.checking.stretches import stretches
 from byoc.checking.ties import only_ties
@@ -30,7 +30,13 @@ from byoc.frontend.onnx.rewriting.law import Pass, count_applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.package import Fidelity
 from byoc.quantisation.calibrate import default_feeds
-from byoc.runtimes.protobuf import array_of, copy_model, is_float32
+from byoc.runtimes.protobuf import (
+    array_of,
+    copy_model,
+    is_float32,
+    make_tensor,
+    share_constants,
+)
 from byoc.runtimes.session import OnnxRuntimeSession, value_bytes
 from isa.errors import InputError
 
@@ -286,17 +292,21 @@ def _own_moves(
     perturbed in their last bits; if all inputs are integers, the constants are. The result is the
     maximum over DRAWS perturbations, or over as many as make every ``found`` difference acceptable.
     """
-    plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
     names = list(before)
-    if _worst(_differences(given, plain, before, names, feed)):
-        return {}
+    with share_constants():
+        plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
+        if _worst(_differences(given, plain, before, names, feed)):
+            return {}
+        del plain
     moves: dict[str, Difference] = {}
     integers = all(array.dtype != np.float32 for array in feed.values())
     generator = np.random.default_rng(0)
     for signs in (None, *repeat(generator, DRAWS - 1)):
-        model = _change_constants(given, signs) if integers else given
         moved = {name: _change_last_bits(array, signs) for name, array in feed.items()}
-        for name, each in _compare(before, values_of(model, names, moved), given, given).items():
+        with share_constants():
+            model = _change_constants(given, signs) if integers else given
+            after = values_of(model, names, moved)
+        for name, each in _compare(before, after, given, given).items():
             last = moves.get(name, SAME)
             moves[name] = Difference(
                 max(last.tensor, each.tensor), np.maximum(last.channels, each.channels)
@@ -320,7 +330,7 @@ def _change_constants(model: ModelProto, generator: np.random.Generator | None) 
     for tensor in result.graph.initializer:
         if is_float32(tensor):
             tensor.CopyFrom(
-                numpy_helper.from_array(_change_last_bits(array_of(tensor), generator), tensor.name)
+                make_tensor(_change_last_bits(array_of(tensor), generator), tensor.name)
             )
     return result
 

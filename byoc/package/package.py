@@ -34,6 +34,7 @@ from byoc.package.archive import (
     members,
     read_archive,
 )
+from byoc.runtimes.protobuf import embed_constants
 from isa.errors import InputError
 from isa.files import archive_bytes, write_atomically
 from isa.installation import NAME, version_of
@@ -311,7 +312,7 @@ def build_package(
     graph_text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     if isinstance(model, onnx.ModelProto):
         name = "model.onnx"
-        content = model.SerializeToString(deterministic=True)
+        content = embed_constants(model).SerializeToString(deterministic=True)
     else:
         name = "model.tflite"
         content = model.file.content

@@ -21,6 +21,7 @@ from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import load_installed_families
 from byoc.runtimes.pieces import Run, run_in_pieces
 from byoc.runtimes.protobuf import (
+    SHARED_BYTES,
     ConstantArrays,
     is_float32,
     make_unused_name,
@@ -29,7 +30,6 @@ from byoc.runtimes.protobuf import (
     use_counts,
 )
 from byoc.runtimes.session import (
-    LARGE_BYTES,
     keep_no_memory,
     lean_session,
     readable_errors,
@@ -142,7 +142,7 @@ def observe_ranges(
     reduced = [
         value
         for name, value in observed.items()
-        if value_bytes(value) >= LARGE_BYTES and name not in whole
+        if value_bytes(value) >= SHARED_BYTES and name not in whole
     ]
     taken = names_of(model.graph)
     large = {

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import chain, islice
 
 from onnx import ModelProto
 
 from byoc.frontend.onnx.state import find_state, zero_state
-from byoc.quantisation.calibrate import NO_FEEDS, NO_STATE, Feeds, Pairs
+from byoc.quantisation.calibrate import DEFAULT_FEEDS, NO_FEEDS, NO_STATE, Feeds, Pairs
 from isa.errors import InputError
+from isa.progress import Progress
 
 MOST_KEPT = 64
 """Maximum number of calibration samples kept to compare the quantised model with the float one."""
 MOST_KEPT_BYTES = 1 << 26
 """Total size of samples, in bytes, above which no further sample is kept."""
+
+
+def count_samples(calibration: Iterable[Feeds] | None) -> int:
+    """Return the number of calibration samples; 0 if it is not known in advance."""
+    if calibration is None:
+        return DEFAULT_FEEDS
+    return len(calibration) if isinstance(calibration, Sized) else 0
+
+
+def tell_sample(progress: Progress, name: str, total: int, count: int) -> None:
+    """Report that the next sample is run, after ``count`` of ``total`` samples."""
+    progress(f"finding the ranges of {name}, sample {count + 1}", count, total)
 
 
 class CalibrationSamples:

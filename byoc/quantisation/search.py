@@ -23,6 +23,7 @@ from byoc.quantisation.refine import RANGE_METHODS, refine_ranges
 from byoc.quantisation.resemblance import MOST_DECIBELS, compare_pairs, resemblance
 from byoc.quantisation.samples import CalibrationSamples
 from byoc.quantisation.wide import ProbeWriter, SumsWriter, WideTensors
+from byoc.runtimes.protobuf import free_constants
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.progress import Progress
 
@@ -136,6 +137,8 @@ class QuantisationSearch:
         made = quantise_within(
             handed.pop(), ranges, on_grids=self._on_grids, state=self._state, writer=writer
         )
+        if handed is self._handed:
+            free_constants(made)  # the float model is gone
         return select_integers(quantise_tables(made))
 
     def _keep_float(self, tensors: WideTensors, wide: Collection[str]) -> Found:

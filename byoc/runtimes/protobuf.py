@@ -8,7 +8,10 @@ with the rest.
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,14 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 LARGE_BYTES = 1 << 16
 HUGE_BYTES = 1 << 25
+SHARED_BYTES = 1 << 20
+"""Size in bytes from which models and sessions share a constant instead of copying it."""
+_SHARED_TYPES = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
+_numbers = count()
+_arrays: dict[str, NDArray[Any]] = {}
+"""Shared constants by the place that models name."""
+_scopes: ContextVar[tuple[list[str], ...]] = ContextVar("scopes", default=())
+"""Places of the constants that each open block of :func:`share_constants` has made."""
 
 
 def opset_of(model: ModelProto) -> int:
@@ -56,9 +67,116 @@ def constants(graph: GraphProto) -> dict[str, TensorProto]:
     return {tensor.name: tensor for tensor in graph.initializer}
 
 
+@contextmanager
+def share_constants() -> Iterator[None]:
+    """Keep large constants that :func:`make_tensor` makes in the block outside of their models.
+
+    Copies of a model then share the arrays. The end of the block frees them: a model that is needed
+    afterwards must go through :func:`embed_constants`. Blocks can be nested.
+    """
+    places: list[str] = []
+    token = _scopes.set((*_scopes.get(), places))
+    try:
+        yield
+    finally:
+        _scopes.reset(token)
+        _free(places, ())
+
+
+def _free(places: list[str], models: Iterable[ModelProto]) -> None:
+    """Free the constants at ``places`` that none of ``models`` has, and remove them in place."""
+    if not places:
+        return
+    kept = {_place_of(tensor) for model in models for tensor in model.graph.initializer}
+    for place in places:
+        if place not in kept:
+            del _arrays[place]
+    places[:] = [place for place in places if place in kept]
+
+
+def free_constants(*models: ModelProto) -> None:
+    """Free all shared constants but those of ``models``, the only ones that are still used."""
+    for places in _scopes.get():
+        _free(places, models)
+
+
+def free_new_constants() -> Callable[[ModelProto], None]:
+    """Return a function that frees all shared constants made since, but those of a model."""
+    places = next(iter(_scopes.get()[-1:]), [])
+    start = len(places)
+
+    def free(model: ModelProto) -> None:
+        new = places[start:]
+        _free(new, [model])
+        places[start:] = new
+
+    return free
+
+
+def _place_of(tensor: TensorProto) -> str:
+    """Return the place of a shared constant; empty for one whose data is in the tensor."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return ""
+    return next((entry.value for entry in tensor.external_data if entry.value in _arrays), "")
+
+
+def is_sharable(tensor: TensorProto) -> bool:
+    """Return True if an initialiser is so large that models and sessions share its array."""
+    return tensor.data_type in _SHARED_TYPES and byte_size(tensor) >= SHARED_BYTES
+
+
+def make_tensor(array: NDArray[Any], name: str) -> TensorProto:
+    """Return an initialiser of a main graph; :func:`share_constants` keeps a large array outside.
+
+    The array must not change afterwards.
+    """
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    result = TensorProto(name=name, data_type=kind, dims=array.shape)
+    scopes = _scopes.get()
+    if not scopes or not is_sharable(result):
+        return numpy_helper.from_array(array, name)
+    result.data_location = TensorProto.EXTERNAL
+    place = f"shared:{next(_numbers)}"
+    result.external_data.add(key="location", value=place)
+    _arrays[place] = np.ascontiguousarray(array).view()
+    _arrays[place].flags.writeable = False
+    scopes[-1].append(place)
+    return result
+
+
+def move_constants(model: ModelProto) -> ModelProto:
+    """Return a copy of a model whose large constants are shared; the model itself if it has none.
+
+    Only for :func:`share_constants`.
+    """
+    return _remake(model, lambda one: is_sharable(one) and not _place_of(one), make_tensor)
+
+
+def embed_constants(model: ModelProto) -> ModelProto:
+    """Return a copy of a model with the data of its shared constants; itself if it has none."""
+    return _remake(model, lambda one: bool(_place_of(one)), numpy_helper.from_array)
+
+
+def _remake(
+    model: ModelProto,
+    wanted: Callable[[TensorProto], bool],
+    make: Callable[[NDArray[Any], str], TensorProto],
+) -> ModelProto:
+    """Return a copy of a model with the ``wanted`` constants made again; itself if it has none."""
+    if not any(map(wanted, model.graph.initializer)):
+        return model
+    result = remove_initializers(model)
+    for tensor in model.graph.initializer:
+        result.graph.initializer.append(
+            make(array_of(tensor), tensor.name) if wanted(tensor) else tensor
+        )
+    return result
+
+
 def array_of(tensor: TensorProto) -> NDArray[Any]:
-    """Return the contents of an initialiser as a NumPy array."""
-    return np.asarray(numpy_helper.to_array(tensor))
+    """Return the contents of an initialiser as a read-only NumPy array."""
+    place = _place_of(tensor)
+    return _arrays[place] if place else np.asarray(numpy_helper.to_array(tensor))
 
 
 def byte_size(tensor: TensorProto) -> int:
@@ -111,7 +229,7 @@ def is_float32(tensor: TensorProto) -> bool:
 def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     """Add an initialiser under ``name``, which must be unused in the graph, and return the name."""
     graph.initializer.append(
-        numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name)
+        make_tensor(np.ascontiguousarray(array).reshape(np.shape(array)), name)
     )
     return name
 

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.runtimes.protobuf import copy_fields, use_counts
+from byoc.runtimes.protobuf import array_of, copy_fields, is_sharable, use_counts
 from byoc.runtimes.runtime_faults import avoid_saturation, consumers_against_fusion, has_ending_pool
 from isa.errors import InputError
 from isa.reading import first_line
@@ -70,8 +70,6 @@ NEWEST_IR_VERSION = 13
 
 Exporters often declare newer ones without need.
 """
-LARGE_BYTES = 1 << 20
-"""Size in bytes from which a session reads a constant in place instead of copying it."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _EMPTY = Path(__file__).parents[1] / "py.typed"
 """Existing file that contains no constant."""
@@ -108,11 +106,7 @@ def lean_session(
     read = _read(lean.graph) if added else read
     shared: dict[str, Any] = {}
     for tensor in (*(tensor for name, tensor in constants.items() if name in read), *added):
-        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if (
-            kind.name not in ("float32", "int8", "uint8")
-            or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES
-        ):
+        if not is_sharable(tensor):
             lean.graph.initializer.append(tensor)
             continue
         elsewhere = lean.graph.initializer.add(
@@ -120,9 +114,7 @@ def lean_session(
         )
         elsewhere.data_location = onnx.TensorProto.EXTERNAL
         elsewhere.external_data.add(key="location", value=_EMPTY.name)
-        shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(
-            onnx.numpy_helper.to_array(tensor)
-        )
+        shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(array_of(tensor))
     if shared:
         if options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
             # Constants are not read while the graph is parsed: the declared file only has to exist.

@@ -64,7 +64,7 @@ class NetworkBuilder:
 
         If the name exists, its first constant stays.
         """
-        from onnx import numpy_helper
+        from byoc.runtimes.protobuf import make_tensor
 
         if name not in self._constants:
             stored = (
@@ -72,7 +72,7 @@ class NetworkBuilder:
                 if np.issubdtype(array.dtype, np.integer)
                 else array.astype(np.float32, copy=False)
             )
-            self._constants[name] = numpy_helper.from_array(stored, name)
+            self._constants[name] = make_tensor(stored, name)
         return name
 
     def weights(

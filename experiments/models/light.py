@@ -123,7 +123,9 @@ def _drop(graph: GraphProto, made: list[NodeProto]) -> None:
 
 
 def _add_weight(graph: GraphProto, name: str, array: NDArray[np.float32]) -> None:
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, helper
 
-    graph.initializer.append(numpy_helper.from_array(array, name))
+    from byoc.runtimes.protobuf import make_tensor
+
+    graph.initializer.append(make_tensor(array, name))
     graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))

@@ -24,6 +24,7 @@ from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, load_package
 from byoc.partitioning.forcing import keep_on_cpu
+from byoc.runtimes.protobuf import embed_constants, share_constants
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
 from experiments.running.declared import list_declared, list_given_options, spell_value
@@ -189,6 +190,7 @@ def _from_package(package: Package) -> Network:
     return Network(package.source, package, builtin=builtin)
 
 
+@share_constants()
 def _build(
     model: str | ModelProto,
     builtin: BuiltinModel | None,
@@ -214,7 +216,8 @@ def _build(
     origin = "" if samples is None else _origin(given.calibration)
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
-    float_model = _float32(source, whole) if wanted and not _has_fixed_scales(source) else None
+    keeps = wanted and not _has_fixed_scales(source)
+    float_model = embed_constants(_float32(source, whole)) if keeps else None
     handed = [source if converted is None else converted._replace(model=source)]
     del source  # frees what may be hundreds of megabytes of weights
     package = import_model(

@@ -397,11 +397,13 @@ def steps(
     """
     with np.errstate(over="ignore"):  # infinity exceeds every limit
         quotient = np.asarray(np.asarray(real) / np.asarray(scale))
-        moved = np.rint(quotient) + np.asarray(zero_point).astype(quotient.dtype)
+        np.rint(quotient, out=quotient)  # in place: weights have hundreds of megabytes
+        moved = np.asarray(quotient + np.asarray(zero_point).astype(quotient.dtype))
+    del quotient
     limits = np.iinfo(dtype)
     if limits.bits > 16:  # float32 cannot represent all of their limits
         moved = moved.astype(np.float64)
-    return np.asarray(np.clip(moved, limits.min, limits.max).astype(dtype))
+    return np.asarray(np.clip(moved, limits.min, limits.max, out=moved).astype(dtype))
 
 
 def requantise_scale(

@@ -299,7 +299,7 @@ def test_large_tensors_are_reduced_to_the_same_ranges(monkeypatch: pytest.Monkey
     model = network()
     feeds = list(default_feeds(model, 0))
     ranges = observe_ranges(model, feeds)
-    monkeypatch.setattr(calibrate, "LARGE_BYTES", 1)
+    monkeypatch.setattr(calibrate, "SHARED_BYTES", 1)
     assert observe_ranges(model, feeds) == ranges
 
 
@@ -308,7 +308,7 @@ def test_pieces_return_large_tensors_only_to_other_pieces(monkeypatch: pytest.Mo
     model = network()
     feeds = list(default_feeds(model, 0))
     ranges = observe_ranges(model, feeds)
-    monkeypatch.setattr(calibrate, "LARGE_BYTES", 1)
+    monkeypatch.setattr(calibrate, "SHARED_BYTES", 1)
     monkeypatch.setattr(pieces, "MIN_NODES", 1)
     monkeypatch.setattr(pieces, "NODES_PER_PIECE", 5)
     returned: list[set[str]] = []

@@ -9,7 +9,7 @@ from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import load_installed_families
-from byoc.runtimes.protobuf import bodies, node_label
+from byoc.runtimes.protobuf import array_of, bodies, node_label
 from isa.errors import InputError
 
 MAXIMUM_TRIPS = 1 << 20
@@ -35,7 +35,7 @@ def check_scales(graph: GraphProto) -> None:
             continue
         named = node.input if node.op_type == "QLinearConcat" else node.input[1:]
         for name in (name for name in named if name in known and known[name].data_type in REAL):
-            numbers = numpy_helper.to_array(known[name]).astype(np.float64)
+            numbers = array_of(known[name]).astype(np.float64)
             if node.op_type == DEQUANTIZE and node.input[0] in known:
                 numbers = np.abs(numbers)
             wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]

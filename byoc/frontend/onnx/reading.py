@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
-from byoc.runtimes.protobuf import attributes, bodies, names_of, node_label, shapes_of, use_counts
+from byoc.runtimes.protobuf import (
+    array_of,
+    attributes,
+    bodies,
+    names_of,
+    node_label,
+    shapes_of,
+    use_counts,
+)
 
 Array = NDArray[Any]
 
@@ -26,9 +34,7 @@ def build_view(
 ) -> OnnxView:
     """Index an ONNX model without its unused nodes; ``Constant`` nodes become constants."""
     graph = model.graph
-    constants: dict[str, Array] = {
-        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
-    }
+    constants: dict[str, Array] = {tensor.name: array_of(tensor) for tensor in graph.initializer}
     nodes = list(_unique_nodes(graph.node))
     nodes = [node for node in nodes if not _fold(node, constants)]
     outputs = tuple(value.name for value in graph.output)

@@ -38,6 +38,7 @@ from byoc.runtimes.protobuf import (
     constants,
     copy_model,
     keep_nodes,
+    make_tensor,
     make_unused_name,
     set_items,
     shapes_of,
@@ -138,9 +139,7 @@ def _replace(graph: GraphProto, folded: set[str], known: ConstantArrays) -> None
     used = {name for node in graph.node for name in node.input}
     if any(True for node in graph.node for _ in bodies(node)):
         used = folded  # a body may read any tensor of the outer graph
-    graph.initializer.extend(
-        numpy_helper.from_array(known[name], name) for name in sorted(folded & used)
-    )
+    graph.initializer.extend(make_tensor(known[name], name) for name in sorted(folded & used))
 
 
 def _fold(

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.runtimes.protobuf import (
@@ -32,6 +32,7 @@ from byoc.runtimes.protobuf import (
     attributes,
     bodies,
     is_float32,
+    make_tensor,
     make_unused_name,
     names_of,
     opset_of,
@@ -260,7 +261,7 @@ class GraphView:
         """Add a constant and return its name: ``name``, or similar if that is taken."""
         unique = make_unused_name(name, self.taken)
         made = np.ascontiguousarray(array).reshape(np.shape(array))
-        self.made.append(numpy_helper.from_array(made, unique))
+        self.made.append(make_tensor(made, unique))
         self.constants[unique] = made
         self.shapes[unique] = made.shape
         if made.dtype == np.float32:

@@ -65,6 +65,7 @@ from byoc.frontend.onnx.units import is_quantised
 from byoc.runtimes.protobuf import (
     change_without_large_constants,
     copy_model,
+    free_new_constants,
     remove_dead_code,
     sort_nodes,
     use_counts,
@@ -87,6 +88,7 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
     """Apply rewriting passes in order; infer shapes again only after a change."""
     current = model
+    free = free_new_constants()
     inferred = False
     for step in steps:
         infers = step.__name__ == infer_shapes.__name__
@@ -94,6 +96,7 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
             made = step(current)
             inferred = infers or (inferred and made is current)
             current = made
+            free(current)
     return current
 
 

@@ -23,7 +23,9 @@ from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
 from byoc.operators.registry import Registry, SupportRow, load_installed_families, support_table
 from byoc.runtimes.protobuf import (
     array_of,
+    byte_size,
     copy_model,
+    embed_constants,
     set_attributes,
     set_items,
     shapes_of,
@@ -178,11 +180,13 @@ class KeptNodes:
             else:
                 return None
         outputs = [self._declare_tensor(name) for name in node.output if name in self._types]
-        if not outputs or sum(tensor.ByteSize() for tensor in constants) > LARGEST_BYTES:
+        if not outputs or sum(map(byte_size, constants)) > LARGEST_BYTES:
             return None
         graph = helper.make_graph([node], "alone", inputs, outputs, constants)
-        model = helper.make_model(
-            graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version
+        model = embed_constants(
+            helper.make_model(
+                graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version
+            )
         )
         # converting can turn attributes into constant operands
         newest = fold_constants(convert_opset(model))

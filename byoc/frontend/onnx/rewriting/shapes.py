@@ -14,7 +14,6 @@ from onnx import (
     TensorProto,
     ValueInfoProto,
     helper,
-    numpy_helper,
     shape_inference,
 )
 
@@ -25,6 +24,7 @@ from byoc.operators.registry import load_installed_families
 from byoc.runtimes.protobuf import (
     all_graphs,
     all_nodes,
+    array_of,
     attributes,
     change_without_large_constants,
     copy_model,
@@ -238,7 +238,7 @@ def _has_end(graph: GraphProto) -> bool:
         node.output[0]: attributes(node) for node in all_nodes(graph) if node.op_type == "Constant"
     }
     known |= {name: given["value"] for name, given in made.items() if "value" in given}
-    arrays = [numpy_helper.to_array(known[name]) for name in steps if name in known]
+    arrays = [array_of(known[name]) for name in steps if name in known]
     return len(arrays) == len(steps) and all(np.all(np.abs(array / 2**31) < 1) for array in arrays)
 
 
