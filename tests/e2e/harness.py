@@ -32,10 +32,11 @@ from isa.sanitizer import sanitize
 class Comparison:
     """Result of a comparison: compared tensors and elements, and how many of these differ.
 
-    ``network`` ran in ``cycles`` cycles.
+    ``network`` ran in ``cycles`` cycles, which is ``run``.
     """
 
     network: CompiledNetwork
+    run: NetworkRun[Any]
     tensors: int
     elements: int
     mismatches: int
@@ -82,6 +83,7 @@ class Simulation:
         cycles = sum(trace.cycles for trace in self.run.traces.values())
         return Comparison(
             self.network,
+            self.run,
             len(expected),
             sum(item.size for item in expected.values()),
             different,

@@ -19,7 +19,7 @@ from byoc.package.package import Package
 from byoc.quantisation.calibrate import default_feeds
 from experiments.report.tables import total_lines
 from isa.arch import Arch
-from tests.e2e.harness import Comparison, compare, simulate
+from tests.e2e.harness import Comparison, compare
 from tests.e2e.index_files import Outcome, check_network, run_file
 from tests.e2e.index_networks import FLOAT, INT64, NETWORKS, IndexNetwork
 
@@ -115,8 +115,8 @@ def import_conditional() -> tuple[onnx.ModelProto, Package, NDArray[np.float32]]
 def test_only_the_branch_that_the_file_takes_runs(brightness: float, taken: str, isa: str) -> None:
     model, package, shown = import_conditional()
     feed: Tensors = {"image": shown * brightness}
-    found = simulate(package, feed, Arch(isa=isa))
-    assert compare(package, feed, Arch(isa=isa)).mismatches == 0
+    found = compare(package, feed, Arch(isa=isa))
+    assert found.mismatches == 0
     (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
     assert np.abs(one - other).max() < 0.1 * np.abs(one).max()
     np.testing.assert_array_equal(next(iter(found.run.outputs.values())), other)
@@ -182,9 +182,9 @@ def nested_conditions(wide: int) -> onnx.ModelProto:
     return w.model(w.linear("y", 16, 4))
 
 
-@pytest.mark.parametrize("outer", [False, True])
-@pytest.mark.parametrize("shift", [-2.0, 2.0])
-def test_condition_in_a_branch_runs_one_branch_of_each(outer: bool, shift: float) -> None:
+@cache
+def import_nested() -> tuple[onnx.ModelProto, Package, NDArray[np.float32]]:
+    """Return the network with nested conditions, its package and its rows."""
     model = nested_conditions(64)
     drawn = np.random.default_rng(3).standard_normal((8, 16)).astype(np.float32)
     feeds: list[Tensors] = [
@@ -192,10 +192,16 @@ def test_condition_in_a_branch_runs_one_branch_of_each(outer: bool, shift: float
         for scale in (-2.0, 2.0)
         for flag in (False, True)
     ]
-    package = import_model(model, calibration=iter(feeds))
+    return model, import_model(model, calibration=iter(feeds)), drawn
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("shift", [-2.0, 2.0])
+def test_condition_in_a_branch_runs_one_branch_of_each(outer: bool, shift: float) -> None:
+    model, package, drawn = import_nested()
     feed: Tensors = {"x": drawn * shift, "outer": np.array([outer])}
-    found = simulate(package, feed, MACHINE)
-    assert compare(package, feed, MACHINE).mismatches == 0
+    found = compare(package, feed, MACHINE)
+    assert found.mismatches == 0
     (one,), (other,) = run_file(model, feed), run_file(package.model, feed)
     assert np.abs(one - other).max() < 0.1 * np.abs(one).max()
     np.testing.assert_array_equal(next(iter(found.run.outputs.values())), other)
@@ -223,8 +229,8 @@ def test_condition_of_the_cpu_chooses_between_two_results_and_a_copy(mode: int) 
     drawn = np.random.default_rng(3).standard_normal((8, 16)).astype(np.float32)
     feeds: list[Tensors] = [{"x": drawn, "mode": np.array([number])} for number in range(2)]
     package = import_model(model, calibration=iter(feeds))
-    found = simulate(package, feeds[mode], MACHINE)
-    assert compare(package, feeds[mode], MACHINE).mismatches == 0
+    found = compare(package, feeds[mode], MACHINE)
+    assert found.mismatches == 0
     for one, other in zip(
         run_file(package.model, feeds[mode]), found.run.outputs.values(), strict=True
     ):
