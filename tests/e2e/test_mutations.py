@@ -31,13 +31,14 @@ from tests.e2e.mutation_proof import (
     table,
     verdicts,
 )
+from tests.rotation import choose_cases
 
 SAMPLES = {"digits-cnn": 60, "mobilenet-v1": 12, "modern": 30}
 SEED = 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "schedule"), PROGRAMS)
+@pytest.mark.parametrize(("model", "schedule"), choose_cases(PROGRAMS, 3))
 def test_mutants_are_found_exactly_where_they_are_wrong(
     model: str, schedule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
