@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, transfer_cycles
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.estimate.commands import Compute, constant_slots, input_slots, output_slots
 from byoc.estimate.constants import (
     EXPOSED,
@@ -175,7 +175,7 @@ class LayerCost:
             slots += shape.input_all[index]
         if not resident.output:
             slots += shape.output_all * (1 + resident.beside)
-        edge = transfer_cycles(0, len(operands) + (not resident.output) + resident.beside)
+        edge = self.bus.transfer_cycles(0, len(operands) + (not resident.output) + resident.beside)
         busy = max(shape.compute + edge, slots - self._compute_hidden(shape, resident))
         return price_cycles(busy, slots) + self.overhead(shape.tiles, resident.follows)
 
@@ -193,7 +193,7 @@ class LayerCost:
         """Return how many cycles of a layer's first constant load earlier layers hide."""
         if not (resident.follows and self._find_moved_by(resident)[1]):
             return 0.0
-        return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
+        return HIDDEN * min(self.bus.transfer_cycles(shape.constant_slots), shape.compute)
 
     def overhead(self, tiles: int, follows: bool = True) -> float:
         """Return the overhead cycles of a layer that has ``tiles`` tiles.
@@ -234,15 +234,15 @@ class LayerCost:
         moved = loading = first = alone = waited = 0
         for one, total, often, buffers in loaded:
             moved += total
-            loading += transfer_cycles(total, often)
-            first += transfer_cycles(one)
+            loading += self.bus.transfer_cycles(total, often)
+            first += self.bus.transfer_cycles(one)
             if buffers == 1:
-                alone += transfer_cycles(total - one, often - 1)
+                alone += self.bus.transfer_cycles(total - one, often - 1)
                 waited += total - one
         if resident.output:
             return _Moved(loading, 0, moved, first, 0, alone)
-        storing = transfer_cycles(shape.output_all, results)
-        last = transfer_cycles(shape.last_slots)
+        storing = self.bus.transfer_cycles(shape.output_all, results)
+        last = self.bus.transfer_cycles(shape.last_slots)
         apart = 0
         if self.geometry.in_place:
             alone += storing - last if slots.input == 1 else 0
@@ -486,6 +486,7 @@ class GroupAccount:
     last layer, cycles) of loads that those layers cannot hide.
     """
 
+    bus: MemoryBus
     near: list[int]
     kept: list[str] = field(default_factory=list)
     apart: dict[int, int] = field(default_factory=dict)
@@ -500,12 +501,12 @@ class GroupAccount:
     def load(self, slots: int, transfers: int) -> None:
         """Add to the group loads of ``transfers`` transfers that take ``slots`` bus slots."""
         self.traffic += slots
-        self.loads += transfer_cycles(slots, transfers)
+        self.loads += self.bus.transfer_cycles(slots, transfers)
 
     def store(self, slots: int, transfers: int) -> None:
         """Add to the group stores of ``transfers`` transfers that take ``slots`` bus slots."""
         self.traffic += slots
-        self.stores += transfer_cycles(slots, transfers)
+        self.stores += self.bus.transfer_cycles(slots, transfers)
 
     def enter(self, name: str, moves: Carried, first: int) -> None:
         """Add the costs of buffer ``name`` in a group that begins with layer ``first``."""

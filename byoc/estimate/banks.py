@@ -134,7 +134,7 @@ class CommandLoads:
     """
 
     def __init__(self, arch: Arch, bus: MemoryBus) -> None:
-        self._bus = bus
+        self.bus = bus
         self._arch = arch
         self._reset = variant(arch.isa).register_file.reset
         self._word = max(arch.memory.word, 1)
@@ -161,7 +161,7 @@ class CommandLoads:
             first = first or words
             if words * WORD_BYTES >= FETCH_BYTES:
                 break
-        return self._bus.first_chunk(words + 1) + first  # OP_END is a word, too
+        return self.bus.first_chunk(words + 1) + first  # OP_END is a word, too
 
     def transfer(self, step: EngineStep, unit: Unit) -> tuple[int, int]:
         """Return how many scratchpad bytes LD or ST spans, and how many words it accesses.

@@ -16,10 +16,11 @@ from byoc.estimate.constants import (
     BURST_GAP,
     BURST_SLOTS,
     BUS_BYTES,
+    DMA_DRAIN,
+    DMA_SETUP,
     DRAM_LATENCY,
     FETCH_BYTES,
     REMEMBERED_ROWS,
-    TRANSFER_OVERHEAD,
     WORD_BYTES,
 )
 from isa.instruction import Unit, ceil_div
@@ -64,15 +65,16 @@ class BusTiming(Protocol):
 class MemoryBus:
     """System memory bus: width, burst size, and slots of a whole burst.
 
-    Machines with equal buses get equal programs. Shorter bursts and transfers use the gap and the
-    latency of the default machine, so that most machines that differ in latency alone share one
-    bus. ``rate`` is the memory's rate in bytes per cycle; None means the bus width.
+    Machines with equal buses get equal programs. Shorter bursts use the gap of the default machine.
+    ``rate`` is the memory's rate in bytes per cycle; None means the bus width. ``latency`` is in
+    cycles.
     """
 
     bus_bytes: int = BUS_BYTES
     burst_bytes: int = BURST_BYTES
     burst_slots: int = BURST_SLOTS
     rate: Fraction | None = None
+    latency: int = DRAM_LATENCY
     _rows: dict[tuple[int, int, int], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -94,12 +96,27 @@ class MemoryBus:
             return ceil_div(nbytes, self.bus_bytes)
         return ceil_div(nbytes * self.rate.denominator, self.rate.numerator)
 
+    @property
+    def transfer_lead(self) -> int:
+        """Cycles of a load before its bytes move (docs/machine.md, section 5).
+
+        A store takes as many cycles between its last byte and ``DMA_DRAIN``.
+        """
+        return DMA_SETUP + self.latency
+
+    def transfer_cycles(self, slots: int, transfers: int = 1) -> int:
+        """Return the cycles of consecutive transfers of one unit that use ``slots`` slots together.
+
+        LD and ST each run one transfer at a time, with set-up, latency and drain.
+        """
+        return slots + (self.transfer_lead + DMA_DRAIN) * transfers
+
     def first_chunk(self, words: int) -> int:
         """Return the cycles to fetch a program's first chunk (docs/machine.md, section 4).
 
         The program has ``words`` command words.
         """
-        return DRAM_LATENCY + self.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
+        return self.latency + self.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
 
     def rows_slots(self, count: int, nbytes: int, pitch: int) -> int:
         """Return the average slots of ``count`` rows of ``nbytes`` bytes.
@@ -175,18 +192,18 @@ DEFAULT_BUS = MemoryBus()
 
 
 def bus_of(timing: BusTiming) -> MemoryBus:
-    """Return the bus that a machine's timing describes."""
+    """Return the bus that a machine's timing describes.
+
+    A latency below the default counts as the default, so that machines with less latency share one
+    bus and its programs.
+    """
     bus = MemoryBus(timing.bus_bytes, timing.burst_bytes, rate=timing.main_rate)
     served = bus.data_cycles(bus.burst_bytes)
     gap = ceil_div(timing.dram_latency + served, timing.outstanding_bursts)
-    return replace(bus, burst_slots=max(served, gap))
+    latency = max(DRAM_LATENCY, timing.dram_latency)
+    return replace(bus, burst_slots=max(served, gap), latency=latency)
 
 
 def registers_of(unit: Unit) -> Side:
     """Return the registers that address system memory in a transfer by ``unit``, LD or ST."""
     return _LOADING if unit is Unit.LD else _STORING
-
-
-def transfer_cycles(slots: int, transfers: int = 1) -> int:
-    """Return the cycles of consecutive transfers of one unit that use ``slots`` slots together."""
-    return slots + TRANSFER_OVERHEAD * transfers

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from byoc.estimate.banks import BankUse, Passing, delay
-from byoc.estimate.bus import MemoryBus, transfer_cycles
+from byoc.estimate.bus import MemoryBus
 from byoc.estimate.constants import (
     COMMAND_OVERHEAD,
     DMA_SETUP,
@@ -23,8 +23,6 @@ from byoc.estimate.constants import (
     EX_FILL,
     ISSUE_CYCLES,
     QUEUE_DEPTH,
-    TRANSFER_LEAD,
-    TRANSFER_OVERHEAD,
 )
 from byoc.operators.geometry import Geometry
 from byoc.operators.nest import Span, band_rows, make_tile
@@ -248,8 +246,6 @@ def compute_repeat_cycles(commands: int) -> int:
 
 
 _LD, _EX, _ST = _UNITS = tuple(unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
-_LEAD = {_LD: TRANSFER_LEAD, _ST: DMA_SETUP}
-"""Cycles of a transfer before its bytes move; the latency of a store follows its bytes."""
 _UNKNOWN = sys.maxsize
 
 
@@ -266,7 +262,8 @@ class TileClock:
     Stores delay loads on the bus.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
         self._start = self._ex = self._ld = 0
         self._readable: list[int] = []
         self._stored: dict[int, int] = {}
@@ -308,8 +305,8 @@ class TileClock:
         """Add the stores of the tile that was computed last."""
         for slots, buffers in stores:
             self._ld = max(self._ld, self._ex) + slots
-            self._stored.update(dict.fromkeys(buffers, transfer_cycles(self._ld)))
-        self._readable.append(transfer_cycles(self.end))
+            self._stored.update(dict.fromkeys(buffers, self._bus.transfer_cycles(self._ld)))
+        self._readable.append(self._bus.transfer_cycles(self.end))
 
 
 class CommandTask(NamedTuple):
@@ -332,7 +329,7 @@ class CommandClockTimes(NamedTuple):
     ends: Sequence[int]
 
 
-def run(tasks: Sequence[CommandTask], begin: int) -> CommandClockTimes:
+def run(tasks: Sequence[CommandTask], begin: int, bus: MemoryBus) -> CommandClockTimes:
     """Return the estimated end cycle of each command in stream order.
 
     The first one is issued in cycle ``begin``.
@@ -342,12 +339,12 @@ def run(tasks: Sequence[CommandTask], begin: int) -> CommandClockTimes:
     estimate is repeated with these delays.
     """
     work = [task.work for task in tasks]
-    clock = _CommandClock(tasks, work, begin)
+    clock = _CommandClock(tasks, work, begin, bus)
     clock.run()
     delays = clock.delays()
     if any(delays):
         work = [cycles + late for cycles, late in zip(work, delays, strict=True)]
-        clock = _CommandClock(tasks, work, begin)
+        clock = _CommandClock(tasks, work, begin, bus)
         clock.run()
     return CommandClockTimes(work, clock.ends[:-1])
 
@@ -359,7 +356,9 @@ class _CommandClock:
     is still in progress.
     """
 
-    def __init__(self, tasks: Sequence[CommandTask], work: Sequence[int], begin: int) -> None:
+    def __init__(
+        self, tasks: Sequence[CommandTask], work: Sequence[int], begin: int, bus: MemoryBus
+    ) -> None:
         self._tasks = tasks
         self._work = work
         self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # finished transfers
@@ -373,6 +372,9 @@ class _CommandClock:
         self._issued = 0
         self._time = begin - ISSUE_CYCLES
         self.free = [0, 0, 0]
+        # cycles of a transfer before its bytes move, and after them
+        self._lead = {_LD: bus.transfer_lead, _ST: DMA_SETUP}
+        self._overhead = bus.transfer_cycles(0)
         self._began = [0, 0, 0]  # when the bytes of the last transfer of each unit began to move
         # by unit: first cycle of its bytes, slots left, command
         self._moving: dict[int, tuple[int, int, int]] = {}
@@ -450,7 +452,7 @@ class _CommandClock:
         if unit == _EX:
             ends[number] = free[_EX] = begin + self._work[number]
         else:
-            self._began[unit] = begin + _LEAD[unit]
+            self._began[unit] = begin + self._lead[unit]
             self._moving[unit] = self._began[unit], self._work[number], number
         return True
 
@@ -486,4 +488,4 @@ class _CommandClock:
         for use in self._tasks[number].banks:
             self._moved[unit].append(Passing(self._began[unit], end, use))
             self._moved_by[unit].append(end)
-        self.ends[number] = self.free[unit] = end + TRANSFER_OVERHEAD - _LEAD[unit]
+        self.ends[number] = self.free[unit] = end + self._overhead - self._lead[unit]

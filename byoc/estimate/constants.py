@@ -1,8 +1,8 @@
 """All constants of estimates and of choices by estimates: machine constants, and fitted ones.
 
 Constants of a Timing have the same names here; a test keeps them equal to the default Timing. The
-others are derived from them by a formula or were fitted. Estimates use the width and rate of a
-machine's own bus (:mod:`byoc.estimate.bus`).
+others are derived from them by a formula or were fitted. Estimates use the width, rate and latency
+of a machine's own bus (:mod:`byoc.estimate.bus`).
 
 ``Measured`` gives the change of cycles with another value, against the value used: the mean (and
 the worst case) over resnet-8, keyword-spotting, visual-wake-words, resnext-11, light-shufflenet and
@@ -36,16 +36,6 @@ BURST_SLOTS = max(BURST_BEATS, BURST_GAP)
 """Bus slots of a whole burst (section 6)."""
 WORD_BYTES = 8
 """Bytes of a command word (section 4)."""
-TRANSFER_LEAD = DMA_SETUP + DRAM_LATENCY
-"""Cycles of a load before its bytes move (section 5).
-
-A store takes as many cycles between its last byte and ``DMA_DRAIN``.
-"""
-TRANSFER_OVERHEAD = TRANSFER_LEAD + DMA_DRAIN
-"""Set-up, latency and drain of a transfer, in cycles (section 5).
-
-LD and ST each run one transfer at a time.
-"""
 COMMAND_OVERHEAD = EX_FILL + EX_DRAIN
 """Fill and drain of one compute command (section 5)."""
 FLAT_BAND = BURST_BYTES

@@ -34,7 +34,6 @@ from byoc.estimate.constants import (
     RESIDENT_SHARES,
     SIZES,
 )
-from byoc.operators.layer import OperatorLayer
 from byoc.operators.nest import Tile
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
@@ -43,12 +42,7 @@ from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pipelining import TIGHT, Spread, pipeline_tiles
 from byoc.scheduling.region_context import LayerPlan, PlanStream, RegionContext
 from byoc.scheduling.rehearsal import Rehearsed
-from byoc.scheduling.residency import (
-    choice_of,
-    group_choice_of,
-    pins_of,
-    plan_layers,
-)
+from byoc.scheduling.residency import pins_of, plan_layers, to_choices
 from byoc.scheduling.retention import retain_constants
 from byoc.scheduling.search_pool import SearchPool
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps
@@ -91,6 +85,8 @@ def schedule_default(
         return _finish_plan(context, best, fresh).finished
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.improve()
+    if context.faster is not None and not trials.best.is_within(CLOSE):
+        trials.try_faster(pool, context.faster)
     found = trials.best.finished
     if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
@@ -244,7 +240,7 @@ def _place_plan(
         ]
         found, best = min(rehearsed, key=lambda pair: pair[1].cycles)
         placed = found.steps, memory, found.requests, found.addresses
-    choices = _to_choices(context.layers, plan)
+    choices = to_choices(context.layers, plan)
     scheduled = Scheduled(*placed, choices, store_waits=best.store_waits)
     # Estimates of copies in banked memory may exceed the cycles of their commands.
     compute = min(sum(cycles), best.computed)
@@ -334,6 +330,20 @@ class _Trials:
         self._try_starts()
         if self._few:
             self._try_smaller_sizes()
+
+    def try_faster(self, pool: SearchPool[Any], faster: RegionContext) -> None:
+        """Try the plan that is chosen for ``faster``, the region on a bus with less latency.
+
+        A larger scratchpad may get another plan there.
+        """
+        self.free = False
+        near = schedule_default(
+            faster, lambda: replace(self._fresh(), bus=faster.bus), pool, None, self._choices
+        )
+        capacity = self._arch.sram_bytes
+        self._improve_from(
+            plan_layers(self._context, self._arch, capacity, near.choices), self._room
+        )
 
     def _smaller(self) -> None:
         """Try plans with fewer resident buffers, and plans made for smaller scratchpads.
@@ -541,17 +551,6 @@ def _no_place(arch: Arch, choices: Choices) -> InputError:
     return InputError(
         f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory"
     )
-
-
-def _to_choices(layers: Sequence[OperatorLayer], chosen: LayerPlan) -> Choices:
-    """Return choices that fix every tiling, resident and group of a plan."""
-    tilings = tuple(
-        choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True)
-    )
-    groups = tuple(
-        group_choice_of([layer.name for layer in layers], group) for group in chosen.groups
-    )
-    return Choices(tilings, chosen.residents, groups)
 
 
 def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> PlanStream:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from byoc.estimate.bus import registers_of, transfer_cycles
+from byoc.estimate.bus import MemoryBus, registers_of
 from byoc.estimate.constants import (
     DISTANCE,
     MARGIN,
@@ -68,7 +68,7 @@ class RepeatedFetch(NamedTuple):
         return saved / (self.nbytes * tiles)
 
 
-def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
+def list_fetches(tiles: Sequence[TileSteps], bus: MemoryBus) -> list[BufferFetch]:
     """Group the load steps of all tiles into fetches, in the order of first use."""
     found: list[BufferFetch] = []
     current: dict[int, BufferFetch] = {}
@@ -82,7 +82,7 @@ def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
                 fetch = current[buffer] = BufferFetch([], number, buffer, fetch, number)
                 found.append(fetch)
             fetch.steps.append(step)
-            fetch.cycles += transfer_cycles(step.slots)
+            fetch.cycles += bus.transfer_cycles(step.slots)
             fetch.release = max(fetch.release, _readable(step, number, written, end))
         for buffer in list_used_buffers((*tile.computes, *tile.stores)):
             if buffer in current:

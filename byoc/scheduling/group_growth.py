@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byoc.estimate.account import Carried, GroupAccount, GroupFloor, pieces
-from byoc.estimate.bus import MemoryBus, transfer_cycles
+from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import compute_repeat_cycles, copy_cycles
 from byoc.estimate.constants import AGAIN_SHARES, LONGEST
 from byoc.operators.layer import OperatorLayer, align
@@ -391,7 +391,7 @@ class Growth:
 
         With ``hold``, return None unless all constants are loaded once.
         """
-        account = GroupAccount([0] * len(self._layers))
+        account = GroupAccount(self._bus, [0] * len(self._layers))
         for name, wanted in self._wanted.items():
             moves = wanted.moves.get(way)
             if moves is None:
@@ -455,9 +455,9 @@ class Growth:
             tiles = 1 if parts is None else parts[at][0].tiles
             if out:
                 account.store(out * self._bands, tiles * self._bands)
-                account.edge += transfer_cycles(out // tiles)
+                account.edge += self._bus.transfer_cycles(out // tiles)
             if slots == 1 and out:
-                account.alone.append((at, at, transfer_cycles(out, tiles) * self._bands))
+                account.alone.append((at, at, self._bus.transfer_cycles(out, tiles) * self._bands))
 
     def _move(self, name: str, wanted: _Wanted, way: _Way) -> Carried:
         """Return the scratchpad bytes and transfers of a buffer that the group reads."""
@@ -490,12 +490,12 @@ class Growth:
         moved = rows if overlap and not kept else wanted.step
         first = wanted.start if moved > wanted.step else wanted.stop - wanted.step
         slots = self._bands * band_slots(self._bus, planes, count, moved, wanted.step, first)
-        moving = transfer_cycles(slots, self._bands)
+        moving = self._bus.transfer_cycles(slots, self._bands)
         if wanted.made:
             return Carried(kept, fixed, near, slots, stores=moving, apart=apart)
         # Loads into rows that the previous band still uses cannot overlap with its computation.
         alone = (reader, last, moving) if kept or way.slots == 1 else None
-        edge = transfer_cycles(slots // self._bands)
+        edge = self._bus.transfer_cycles(slots // self._bands)
         return Carried(kept, fixed, near, slots, loads=moving, edge=edge, apart=apart, alone=alone)
 
     def _resident(self, name: str, wanted: _Wanted) -> bool:

@@ -28,7 +28,6 @@ from byoc.estimate.commands import CommandClockTimes, Stored, TileClock
 from byoc.estimate.constants import (
     AHEAD_SHARES,
     FORGOTTEN,
-    TRANSFER_OVERHEAD,
     TRIES,
     WINDOW,
 )
@@ -107,10 +106,10 @@ class Pipelined(NamedTuple):
         In the second one, if any, some stores wait for loads. See :func:`rehearse`.
         """
         early = rehearse(self.cues, self.requests, self.addresses, shared, loads, arch)
-        waits = self._find_store_waits(early.times)
+        waits = self._find_store_waits(early.times, loads.bus)
         return (early, early.delay_stores(waits)) if waits else (early,)
 
-    def _find_store_waits(self, times: CommandClockTimes) -> dict[int, int]:
+    def _find_store_waits(self, times: CommandClockTimes, bus: MemoryBus) -> dict[int, int]:
         """Return the loads that stores should wait for, by position in the stream.
 
         A store waits for the last load for the next tile, if both share the bus by ``times``. EX
@@ -122,7 +121,7 @@ class Pipelined(NamedTuple):
             if step.unit is Unit.LD:
                 loads.append((number, tile))
             elif step.unit is Unit.ST:
-                begin = times.ends[number] - times.work[number] - TRANSFER_OVERHEAD
+                begin = times.ends[number] - bus.transfer_cycles(times.work[number])
                 last = next((at for at, other in reversed(loads) if other <= tile + 1), number)
                 if last < number and times.ends[last] > begin:
                     found[number] = last
@@ -157,7 +156,7 @@ def pipeline_tiles(
     together = (frozenset(list_used_buffers((step,))) for tile in tiles for step in tile.computes)
     beside = arch.memory.bank_conflicts(together)
     splits = find_splits(tiles) if spread.split else {}
-    fetches = list_fetches(tiles)
+    fetches = list_fetches(tiles, bus)
     most = bus.cycles_of(arch.sram_bytes)
     ahead = want(fetches, tiles, cycles, most)
     end = len(tiles) - 1
@@ -166,7 +165,18 @@ def pipeline_tiles(
         for buffer, (first, last) in lifetimes(tiles).items()
     }
     demand = _Demand(
-        tiles, cycles, fetches, ahead <= most, lives, scratch, apart, windows, spread, splits, {}
+        tiles,
+        cycles,
+        fetches,
+        ahead <= most,
+        lives,
+        scratch,
+        apart,
+        windows,
+        spread,
+        splits,
+        {},
+        bus,
     )
     found = [_pipeline_once(demand, arch, beside)]
     if beside and (found[0] is None or found[0].crowded):
@@ -206,6 +216,7 @@ class _Demand(NamedTuple):
     spread: Spread
     splits: Mapping[int, int]
     together: dict[int, tuple[int, ...] | None]
+    bus: MemoryBus
 
 
 def _pipeline_once(
@@ -215,7 +226,9 @@ def _pipeline_once(
 
     Return None too if they are estimated to take ``limit`` cycles or more.
     """
-    tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, splits, together = demand
+    (
+        tiles, cycles, fetches, free, lives, scratch, apart, windows, spread, splits, together, bus
+    ) = demand  # fmt: skip
     for fetch in fetches:
         fetch.reset()
     for share in AHEAD_SHARES:
@@ -240,7 +253,7 @@ def _pipeline_once(
         requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=arch.memory.one_operand
     )
     space = _Space(requests, addresses, arch, windows)
-    estimate = _run(tiles, cycles, fetches, space, spread.queued)
+    estimate = _run(tiles, cycles, fetches, space, spread.queued, TileClock(bus))
     if estimate >= limit:
         return None
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
@@ -325,12 +338,12 @@ def _run(
     fetches: Sequence[BufferFetch],
     space: _Space,
     queued: int,
+    clock: TileClock,
 ) -> int:
     """Choose the tile and the scratchpad buffer of every fetch; return the stream's cycles.
 
     The cycles are estimated. A tile issues up to ``queued`` loads although LD is busy.
     """
-    clock = TileClock()
     head = 0
     for number, tile in enumerate(tiles):
         following = head

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from byoc.estimate.banks import CommandLoads
 from byoc.estimate.bus import MemoryBus
-from byoc.estimate.constants import REMEMBERED_TILES
+from byoc.estimate.constants import DRAM_LATENCY, REMEMBERED_TILES
 from byoc.operators.layer import OperatorLayer, Resident, Tiling, align
 from byoc.scheduling.fusion import Fusion
 from byoc.scheduling.groups import BandedGroup, FusionGraph, fusion_graph
@@ -23,7 +23,7 @@ from byoc.scheduling.stream import Memory, TileSteps
 from byoc.scheduling.tile_search import TileSearch
 from byoc.scheduling.tiling import Answers
 from byoc.scheduling.unlimited import UnlimitedPlan
-from isa.arch import Arch, PeArray
+from isa.arch import Arch
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,22 @@ class RegionContext:
             pe.model_copy(update={side: max(1, getattr(pe, side) >> halves) for side in sides})
             for sides, halves in ((every, 1), (every, 2), *(((side,), 2) for side in every))
         ]
-        return tuple(self._make_context(array) for array in dict.fromkeys(arrays) if array != pe)
+        return tuple(
+            self._make_context(self.arch.model_copy(update={"pe": array}), self.bus)
+            for array in dict.fromkeys(arrays)
+            if array != pe
+        )
 
-    def _make_context(self, array: PeArray) -> RegionContext:
-        arch = self.arch.model_copy(update={"pe": array})
-        search = cache(lambda geometry: TileSearch(geometry, arch, self.bus))
+    @cached_property
+    def faster(self) -> RegionContext | None:
+        """The region on a bus with the default latency; None if this bus has that latency."""
+        bus = replace(self.bus, latency=DRAM_LATENCY)
+        return self._make_context(self.arch, bus) if bus != self.bus else None
+
+    def _make_context(self, arch: Arch, bus: MemoryBus) -> RegionContext:
+        search = cache(lambda geometry: TileSearch(geometry, arch, bus))
         searches = [search(layer.geometry) for layer in self.layers]
-        return replace(self, searches=searches, arch=arch, plans=Answers())
+        return replace(self, searches=searches, arch=arch, bus=bus, plans=Answers())
 
     @cached_property
     def fusion(self) -> Fusion:

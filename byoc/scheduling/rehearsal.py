@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from byoc.estimate.banks import BankUse, CommandLoads
+from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import CommandClockTimes, CommandTask, run
 from byoc.estimate.constants import (
     COMMAND_OVERHEAD,
@@ -44,6 +45,7 @@ class Rehearsed(NamedTuple):
     tasks: Sequence[CommandTask]
     begin: int
     times: CommandClockTimes
+    bus: MemoryBus
     store_waits: Mapping[int, int] = AT_ONCE
 
     def delay_stores(self, store_waits: Mapping[int, int]) -> Rehearsed:
@@ -60,7 +62,9 @@ class Rehearsed(NamedTuple):
         for number, load in waits.items():
             loaded, other = tasks[number].needs
             tasks[number] = tasks[number]._replace(needs=(max(loaded, load), other))
-        return Rehearsed(self.steps, tasks, self.begin, run(tasks, self.begin), store_waits)
+        return Rehearsed(
+            self.steps, tasks, self.begin, run(tasks, self.begin, self.bus), self.bus, store_waits
+        )
 
     @property
     def cycles(self) -> int:
@@ -149,7 +153,7 @@ def rehearse(
         tasks.append(CommandTask(cue.step.unit.value, cycles, order.find_needed(number, cue), uses))
     steps = [cue.step for cue in cues]
     begin = loads.first_issue(steps, addresses)
-    return Rehearsed(steps, tasks, begin, run(tasks, begin))
+    return Rehearsed(steps, tasks, begin, run(tasks, begin, loads.bus), loads.bus)
 
 
 class _Use:

@@ -304,6 +304,17 @@ def group_choice_of(names: Sequence[str], group: BandedGroup) -> GroupChoice:
     return GroupChoice(named, group.rows, group.kept, group.channels, group.held, group.slots)
 
 
+def to_choices(layers: Sequence[OperatorLayer], chosen: LayerPlan) -> Choices:
+    """Return choices that fix every tiling, resident and group of a plan."""
+    tilings = tuple(
+        choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True)
+    )
+    groups = tuple(
+        group_choice_of([layer.name for layer in layers], group) for group in chosen.groups
+    )
+    return Choices(tilings, chosen.residents, groups)
+
+
 def list_chosen_groups(
     choices: Choices, layers: Sequence[OperatorLayer], graph: FusionGraph
 ) -> tuple[BandedGroup, ...]:

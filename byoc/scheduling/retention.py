@@ -23,7 +23,7 @@ def retain_constants(tiles: Sequence[TileSteps], memory: Memory) -> list[TileSte
     The constants that save most load cycles for the scratchpad bytes that they take come first.
     ``memory`` gets their buffers. Buffers that are no longer used get 0 bytes.
     """
-    fetches = list_fetches(tiles)
+    fetches = list_fetches(tiles, memory.bus)
     repeated = sorted(_list_repeated(fetches, memory), key=lambda one: -one.gain)
     lives = lifetimes(tiles) if repeated else {}
     taken = np.zeros(len(tiles), np.int64)

@@ -55,7 +55,9 @@ def test_the_estimates_are_for_the_documented_machine() -> None:
     assert bus_of(timing) == DEFAULT_BUS
     assert timing.main.burst_gap == DEFAULT_BUS.burst_gap
     assert timing.main.burst_beats == DEFAULT_BUS.burst_beats
-    assert timing.dma_setup + timing.dram_latency + timing.dma_drain == constants.TRANSFER_OVERHEAD
+    assert timing.dma_setup + timing.dram_latency + timing.dma_drain == DEFAULT_BUS.transfer_cycles(
+        0
+    )
 
 
 @pytest.mark.parametrize(

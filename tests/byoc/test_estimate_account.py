@@ -8,7 +8,7 @@ import pytest
 from byoc.emission.region import layers_of
 from byoc.estimate import constants
 from byoc.estimate.account import Carried, GroupAccount, GroupFloor, LayerCost, least_cycles
-from byoc.estimate.bus import DEFAULT_BUS, transfer_cycles
+from byoc.estimate.bus import DEFAULT_BUS
 from byoc.estimate.constants import EXPOSED, TRAFFIC
 from byoc.operators.layer import BufferSlots, Tiling, make_streamed
 from isa.arch import Arch, PeArray
@@ -65,14 +65,16 @@ def test_what_is_stored_beside_the_computation_costs_only_its_bus_slots() -> Non
     shape = cost.shape_of(tiling)
     assert cost.compute_waits(tiling, everything) < 0  # it computes longer than it moves
     resident = cost.estimate(tiling, everything._replace(output=True))
-    last = transfer_cycles(shape.last_slots)
+    last = DEFAULT_BUS.transfer_cycles(shape.last_slots)
     assert cost.estimate(tiling, everything) - resident == pytest.approx(
         last + TRAFFIC * shape.output_all
     )
     alone, follows = (
         cost.estimate(tiling, everything._replace(follows=after)) for after in (False, True)
     )
-    hidden = constants.HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
+    hidden = constants.HIDDEN * min(
+        DEFAULT_BUS.transfer_cycles(shape.constant_slots), shape.compute
+    )
     overheads = (constants.TILE_OVERHEAD - constants.FIRST_OVERHEAD) * shape.tiles
     assert alone - follows == pytest.approx(hidden - overheads)
 
@@ -83,9 +85,9 @@ def test_a_result_with_one_buffer_is_stored_between_tiles() -> None:
     everything = make_streamed(cost.geometry)
     one, two = (Tiling(8, 6, slots=BufferSlots(2, 2, outputs)) for outputs in (1, 2))
     shape = cost.shape_of(one)
-    stores = transfer_cycles(shape.output_all, shape.parts * shape.bands) - transfer_cycles(
-        shape.last_slots
-    )
+    stores = DEFAULT_BUS.transfer_cycles(
+        shape.output_all, shape.parts * shape.bands
+    ) - DEFAULT_BUS.transfer_cycles(shape.last_slots)
     assert cost.estimate(one, everything) - cost.estimate(two, everything) == pytest.approx(stores)
 
 
@@ -109,7 +111,7 @@ def test_operands_of_a_fused_layer_are_loaded_tile_by_tile() -> None:
         == cost.shape_of(tiling).output_all
     )
     shape = cost.shape_of(tiling)
-    edge = transfer_cycles(0)
+    edge = DEFAULT_BUS.transfer_cycles(0)
     more = cost.least(shape, beside) - cost.least(shape, everything)
     assert more == pytest.approx(edge + TRAFFIC * shape.output_all)
 
@@ -158,11 +160,11 @@ def test_a_group_takes_as_long_as_its_longest_part() -> None:
 
     Edges, a part of the constants and tiles are added.
     """
-    account = GroupAccount([0, 0])
+    account = GroupAccount(DEFAULT_BUS, [0, 0])
     account.load(1000, 4)
     account.store(600, 2)
-    loads = transfer_cycles(1000, 4)
-    stores = transfer_cycles(600, 2)
+    loads = DEFAULT_BUS.transfer_cycles(1000, 4)
+    stores = DEFAULT_BUS.transfer_cycles(600, 2)
     assert (account.loads, account.stores, account.traffic) == (loads, stores, 1600)
     price = TRAFFIC * 1600
     assert account.cycles((9000, 500), 30) == pytest.approx(9500 + price + 30)
@@ -177,7 +179,7 @@ def test_loads_that_few_layers_can_hide_are_added_to_their_computation() -> None
 
     Those from 5 to 6 read a buffer whose loads take longer than layer 4 computes.
     """
-    account = GroupAccount([0, 0, 0])
+    account = GroupAccount(DEFAULT_BUS, [0, 0, 0])
     moves = Carried(
         kept=False, near=(4, 5, 640), traffic=800, loads=900, edge=20, apart=(5,), alone=(5, 6, 900)
     )

@@ -8,9 +8,10 @@ from math import ceil
 import numpy as np
 import pytest
 
-from byoc.estimate.bus import MemoryBus, bus_of, registers_of, transfer_cycles
-from byoc.estimate.constants import TRANSFER_OVERHEAD
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, bus_of, registers_of
+from byoc.estimate.constants import DMA_DRAIN, DMA_SETUP
 from dla_sim.presets import load_hardware
+from dla_sim.timing import Timing
 from isa.instruction import Unit
 
 BUSES = [
@@ -73,8 +74,17 @@ def test_rows_begin_at_multiples_of_what_all_loops_have_in_common() -> None:
 
 
 def test_each_transfer_has_an_overhead() -> None:
-    assert transfer_cycles(100, 7) == 100 + 7 * TRANSFER_OVERHEAD
-    assert TRANSFER_OVERHEAD > 1
+    for latency in (100, 400):
+        bus = MemoryBus(latency=latency)
+        assert bus.transfer_cycles(100, 7) == 100 + 7 * (DMA_SETUP + latency + DMA_DRAIN)
+
+
+def test_a_bus_has_the_latency_of_its_timing_from_the_default_on() -> None:
+    """Machines with less latency share the default bus, so that sweeps compile once for them."""
+    buses = [bus_of(Timing(dram_latency=latency)) for latency in (0, 20, 100, 101, 400)]
+    assert [bus.latency for bus in buses] == [100, 100, 100, 101, 400]
+    assert buses[:3] == [DEFAULT_BUS] * 3
+    assert len({*buses}) == 3
 
 
 def test_a_slow_memory_makes_bursts_longer_than_their_beats() -> None:

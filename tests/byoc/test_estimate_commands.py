@@ -8,30 +8,30 @@ from collections.abc import Sequence
 import pytest
 
 from byoc.estimate.banks import BankUse
-from byoc.estimate.bus import transfer_cycles
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.estimate.commands import CommandTask, Stored, TileClock, run
 from byoc.estimate.constants import (
+    DMA_DRAIN,
     DMA_SETUP,
+    DRAM_LATENCY,
     EX_DRAIN,
     EX_FILL,
     ISSUE_CYCLES,
     QUEUE_DEPTH,
-    TRANSFER_LEAD,
-    TRANSFER_OVERHEAD,
 )
 from isa.instruction import Unit
 
 LD, EX, ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
-LEAD = {LD: TRANSFER_LEAD, ST: DMA_SETUP}
 FIRST = 146
 """Cycle at which the first command is issued."""
 
 
-def stepped(tasks: Sequence[CommandTask]) -> list[int]:
+def stepped(tasks: Sequence[CommandTask], bus: MemoryBus = DEFAULT_BUS) -> list[int]:
     """Return the end cycles of commands by stepping through the cycles.
 
     Transfers share the bus equally.
     """
+    lead = {LD: DMA_SETUP + bus.latency, ST: DMA_SETUP}
     ends: dict[int, int] = {}
     left: dict[int, int] = {}  # half slots of the transfers that move
     began: dict[int, int] = {}
@@ -67,13 +67,13 @@ def stepped(tasks: Sequence[CommandTask]) -> list[int]:
                 ends[number] = cycle + tasks[number].work
             else:
                 left[number] = 2 * tasks[number].work
-        moving = [one for one in left if began[one] + LEAD[tasks[one].unit] <= cycle]
+        moving = [one for one in left if began[one] + lead[tasks[one].unit] <= cycle]
         for one in moving:
             left[one] -= 2 // len(moving)
         cycle += 1
         for one in [one for one in moving if left[one] <= 0]:
             del left[one]
-            ends[one] = cycle + TRANSFER_OVERHEAD - LEAD[tasks[one].unit]
+            ends[one] = cycle + DMA_SETUP + bus.latency + DMA_DRAIN - lead[tasks[one].unit]
     return [ends[number] for number in range(len(tasks))]
 
 
@@ -92,19 +92,18 @@ def test_commands_end_when_a_machine_in_steps_ends_them(seed: int) -> None:
         )
         for number in range(rng.randint(1, 14))
     ]
-    assert list(run(tasks, FIRST).ends) == stepped(tasks)
+    bus = MemoryBus(latency=rng.choice((0, DRAM_LATENCY, 400)))
+    assert list(run(tasks, FIRST, bus).ends) == stepped(tasks, bus)
 
 
 def test_two_transfers_at_once_take_turns() -> None:
     """The store begins after the load, ends first, and the load then has the bus for itself."""
     load = 1000
     store = 100
-    first = FIRST + TRANSFER_LEAD
-    ends = run([CommandTask(LD, load, ()), CommandTask(ST, store, ())], FIRST).ends
+    first = FIRST + DMA_SETUP + DRAM_LATENCY
+    ends = run([CommandTask(LD, load, ()), CommandTask(ST, store, ())], FIRST, DEFAULT_BUS).ends
     assert ends[1] < first + load
-    assert ends[0] == first + load + store + TRANSFER_OVERHEAD - TRANSFER_LEAD - max(
-        0, first - FIRST - 6 - DMA_SETUP
-    )
+    assert ends[0] == first + load + store + DMA_DRAIN - max(0, first - FIRST - 6 - DMA_SETUP)
     assert stepped([CommandTask(LD, load, ()), CommandTask(ST, store, ())]) == list(ends)
 
 
@@ -119,8 +118,8 @@ def test_words_of_a_transfer_delay_the_command_that_they_meet(
     load = CommandTask(LD, 200, (), (BankUse(3, 3, 200),))
     compute = CommandTask(EX, 1000, (), (BankUse(bank, bank, free),))
     tasks = [load, compute, CommandTask(ST, 10, (1,))]
-    plain = run([one._replace(banks=()) for one in tasks], FIRST)
-    found = run(tasks, FIRST)
+    plain = run([one._replace(banks=()) for one in tasks], FIRST, DEFAULT_BUS)
+    found = run(tasks, FIRST, DEFAULT_BUS)
     assert found.work[1] == 1000 + late
     assert [later - before for later, before in zip(found.ends, plain.ends, strict=True)] == [
         0,
@@ -137,10 +136,10 @@ def test_only_words_that_pass_while_it_computes_delay_a_command() -> None:
     slots = 400
     words = 200
     load = CommandTask(LD, slots, (), (BankUse(0, 0, words),))
-    alone = run([load, load], FIRST).ends
+    alone = run([load, load], FIRST, DEFAULT_BUS).ends
     # It starts after the first load and ends in the middle of the words of the second one.
     begin = alone[0]
-    second = alone[1] - (TRANSFER_OVERHEAD - TRANSFER_LEAD) - slots
+    second = alone[1] - DMA_DRAIN - slots
     cycles = second + slots // 2 - begin
     tasks = [
         load,
@@ -148,12 +147,12 @@ def test_only_words_that_pass_while_it_computes_delay_a_command() -> None:
         CommandTask(EX, cycles + EX_DRAIN, (0,), (BankUse(0, 0, words // 2 - 10),)),
     ]
     assert (
-        run(tasks, FIRST).work[2] - tasks[2].work == 19
+        run(tasks, FIRST, DEFAULT_BUS).work[2] - tasks[2].work == 19
     )  # 10 words, half as many during this wait, and so on, rounded down
     without = [load, load, CommandTask(EX, second - begin + EX_DRAIN, (0,), (BankUse(0, 0, 0),))]
-    assert run(without, FIRST).work[2] == without[2].work
+    assert run(without, FIRST, DEFAULT_BUS).work[2] == without[2].work
     early = [CommandTask(EX, EX_FILL + 10, (), (BankUse(0, 0, 0),)), load]
-    assert run(early, FIRST).work[0] == early[0].work
+    assert run(early, FIRST, DEFAULT_BUS).work[0] == early[0].work
 
 
 def test_a_tile_waits_until_its_buffer_is_stored() -> None:
@@ -161,11 +160,11 @@ def test_a_tile_waits_until_its_buffer_is_stored() -> None:
 
     The third one another buffer.
     """
-    clock = TileClock()
+    clock = TileClock(DEFAULT_BUS)
     store = Stored(500, (7,))
     clock.compute(100, [store])
     clock.store([store])
-    stored = transfer_cycles(100 + 500)
+    stored = DEFAULT_BUS.transfer_cycles(100 + 500)
     clock.compute(10, [Stored(500, (8,))])
     assert clock.end == 600  # the bus is busy with the store
     clock.compute(10, [store])
@@ -177,13 +176,13 @@ def test_a_load_waits_for_the_tile_that_stores_its_bytes() -> None:
 
     A load beside a tile begins with the tile.
     """
-    clock = TileClock()
+    clock = TileClock(DEFAULT_BUS)
     store = Stored(300, (1,))
     clock.compute(100, [store])
     clock.store([store])
-    readable = transfer_cycles(400)
+    readable = DEFAULT_BUS.transfer_cycles(400)
     assert clock.load(50, 1) == readable + 50
-    other = TileClock()
+    other = TileClock(DEFAULT_BUS)
     other.compute(1000, [])
     assert other.load(50, 0) == 50  # the computation began at 0
     other.compute(1000, [])

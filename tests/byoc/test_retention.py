@@ -83,5 +83,5 @@ def test_only_equal_loads_into_equal_places_are_repeated() -> None:
         )
         for number, one in enumerate((wide, narrow, moved, wide))
     ]
-    fetches = list_fetches(tiles)
+    fetches = list_fetches(tiles, DEFAULT_BUS)
     assert [one.again for one in fetches] == [fetches[3], None, None, None]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from byoc.compiler import CompilerPool, compile
+from byoc.estimate.constants import UNLIMITED
 from byoc.scheduling import default
-from byoc.scheduling.unlimited import UNLIMITED, UnlimitedPlan
+from byoc.scheduling.unlimited import UnlimitedPlan
 from experiments.running.network import load_network
 from isa.arch import Arch, PeArray
 from tests.rotation import rotate

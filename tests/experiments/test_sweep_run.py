@@ -56,7 +56,7 @@ MIXED = """
     sram_bytes = ["4 KiB", "512 KiB"]
     [timing]
     bus_bytes = [4, 16]
-    dram_latency = 37
+    dram_latency = 400
 """
 
 
