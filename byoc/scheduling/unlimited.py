@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from byoc.estimate.banks import CommandLoads
+from byoc.estimate.constants import UNLIMITED
 from byoc.scheduling.pipelining import Pipelined, Spread, pipeline_tiles
 from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.stream import Memory, TileSteps
 from isa.arch import Arch
-
-UNLIMITED = 1 << 40
-"""Bytes of a bank that is larger than all addresses in it."""
 
 
 @dataclass(frozen=True, eq=False)
