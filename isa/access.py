@@ -49,6 +49,12 @@ class Access(_Box):
         """Return the constructor's arguments, for copies and pickles."""
         return self[:4]
 
+    def move_by(self, offset: int) -> Self:
+        """Return the access ``offset`` bytes after this one."""
+        space, address, nbytes, dims, end, total = self
+        moved = space, address + offset, nbytes, dims, end + offset, total
+        return tuple.__new__(type(self), moved)
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield the byte interval of each row of an access.
 

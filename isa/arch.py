@@ -309,6 +309,11 @@ class Arch(BaseModel):
         return self._words
 
     @cached_property
+    def operand_key(self) -> str:
+        """Key that is equal for machines that differ only in the size and banks of the SRAM."""
+        return self.model_copy(update={"sram_bytes": 0, "sram_banks": 0}).to_json()
+
+    @cached_property
     def _words(self) -> BankedMemory | None:
         if not _is_banked(self.isa):
             return None

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, strided
-from isa.arch import IDEAL, Arch, BankedMemory, words_of
+from isa.arch import IDEAL, Arch, BankedMemory
 from isa.instruction import (
     Atoms,
     Blocks,
@@ -31,6 +30,7 @@ from isa.instruction import (
     formula,
     formula_of,
 )
+from isa.shapes import find_own_words, find_shape, find_surface_stride
 
 Bytes = NDArray[np.uint8]
 Elements = NDArray[np.unsignedinteger[Any]]
@@ -38,31 +38,6 @@ GAP = -1
 """Position that marks a padding byte; the byte contains no weight and is 0."""
 
 # Bytes of operands. ``registers`` are a command's registers, ``words`` the machine's banked memory.
-
-
-def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
-    """Return the byte range of an operand with a layout in banked memory."""
-    at = registers[layout.register]
-    if isinstance(layout, Plain):
-        return strided("sram", at + layout.offset, layout.nbytes)
-    if isinstance(layout, Blocks):
-        return strided("sram", at, layout.nbytes)
-    words = _own(layout, words)
-    surfaces = words.surfaces(layout.channels), _surface(layout, registers, words)
-    return strided("sram", at, _dense(layout, words), surfaces)
-
-
-def _own(layout: Atoms, words: BankedMemory) -> BankedMemory:
-    """Return the banked memory ``words`` with the atom size of one tensor."""
-    return replace(words, atom=layout.narrow) if layout.narrow else words
-
-
-def _dense(layout: Atoms, words: BankedMemory) -> int:
-    return layout.positions * words.atom * layout.element
-
-
-def _surface(layout: Atoms, registers: Mapping[str, int], words: BankedMemory) -> int:
-    return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
 
 
 class PackingCopy(NamedTuple):
@@ -108,10 +83,10 @@ def copies(
         place = at + layout.offset, (1,)
         copy = PackingCopy((layout.nbytes,), np.uint8, place, (start, (1,)))
         return [copy] if layout.nbytes else []
-    words = _own(layout, words)
+    words = find_own_words(layout, words)
     element = layout.element
     kind = _ELEMENTS[layout.element]
-    surface = _surface(layout, registers, words)
+    surface = find_surface_stride(layout, registers, words)
     positions = layout.positions
     inner = element, words.atom * element
     channel, position = (1, layout.channels) if layout.rows else (positions, 1)
@@ -139,13 +114,13 @@ def _find_padding(
     """
     if not isinstance(layout, Atoms):
         return None
-    words = _own(layout, words)
+    words = find_own_words(layout, words)
     whole, rest = divmod(layout.channels, words.atom)
     if not rest or not layout.positions:
         return None
     at = (
         registers[layout.register]
-        + whole * _surface(layout, registers, words)
+        + whole * find_surface_stride(layout, registers, words)
         + rest * layout.element
     )
     steps = words.atom * layout.element, layout.element
@@ -414,8 +389,11 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
     def operands(command: Command, arch: Arch) -> Operands:
         if arch.words is None or packed.raw:
             return plain.operands(command, arch)
-        plain.operands(_move_command(command, {}), arch)  # raises the errors of the dense form
-        return _find_operands(packed, command, arch)
+        shape = find_shape(packed, command, arch)
+        if not shape.is_legal:
+            plain.operands(_move_command(command, {}), arch)  # raises the errors of the dense form
+            shape.is_legal = True
+        return shape.operands(command)
 
     def semantics(command: Command, machine: Machine) -> None:
         found = unpack_command(command, machine.arch)
@@ -443,18 +421,11 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
     )  # fmt: skip
 
 
-def _find_operands(packed: Packed, command: Command, arch: Arch) -> Operands:
-    """Return the operands of a packed command; its last layout is that of the result."""
-    layouts = packed.layouts(command, arch)
-    *reads, result = [access(one, command.registers, words_of(arch)) for one in layouts]
-    return Operands(tuple(reads), (result,), layouts)
-
-
 def get_legal_operands(command: Command, arch: Arch) -> Operands:
     """Return the operands of a command that is known to be legal, without checks."""
     if arch.words is None or (packed := command.instruction.packed) is None or packed.raw:
         return command.instruction.operands(command, arch)
-    return _find_operands(packed, command, arch)
+    return find_shape(packed, command, arch).operands(command)
 
 
 def unpack_command(command: Command, arch: Arch) -> Unpacked | None:
@@ -488,11 +459,17 @@ def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int
     words = arch.words
     if words is None:
         return (1,) * len(accesses)
-    return (
-        tuple(words.count(one.total) for one in accesses)
-        if packed is None
-        else packed.words(command, arch)
-    )
+    if packed is None:
+        return tuple(words.count(one.total) for one in accesses)
+    return packed.words(command, arch) if packed.raw else find_shape(packed, command, arch).words
+
+
+def get_cycles(command: Command, arch: Arch) -> int:
+    """Return the compute cycles of a command, cached in banked memory."""
+    packed = command.instruction.packed
+    if arch.words is None or packed is None or packed.raw:
+        return command.instruction.cycles(command, arch)
+    return find_shape(packed, command, arch).cycles
 
 
 def compute_serving_cycles(command: Command, arch: Arch) -> int:

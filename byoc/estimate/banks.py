@@ -13,7 +13,7 @@ from isa.access import MAXIMUM_TRANSFER, row_starts, strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Unit, ceil_div
 from isa.ops.dma import side_registers
-from isa.packing import get_legal_operands, operand_loads
+from isa.packing import get_cycles, get_legal_operands, operand_loads
 from isa.plugins import variant
 
 _SIDES = {unit: side_registers(unit, "sram") for unit in (Unit.LD, Unit.ST)}
@@ -219,7 +219,7 @@ class CommandLoads:
             for one, access, load in loads
         ]
         shared = sum(words[_OWN_PORTS : len(operands.reads)])
-        return ComputeLoad(step.instruction.cycles(command, self._arch), shared, tuple(own))
+        return ComputeLoad(get_cycles(command, self._arch), shared, tuple(own))
 
 
 class Passing(NamedTuple):

@@ -28,6 +28,7 @@ from dla_sim.timing import MemoryTiming, Timing
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
+from isa.packing import get_cycles
 from isa.program import Program
 
 # Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or
@@ -400,7 +401,7 @@ def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> 
     sync = command.instruction.unit is None
     if sync or unit != EX:
         return unit, command.index, sync, 0, 0, 0
-    compute = command.instruction.cycles(command, arch)
+    compute = get_cycles(command, arch)
     return unit, command.index, sync, compute, *operand_bytes(operands, streams, arch)
 
 

@@ -16,9 +16,10 @@ from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, OperandLayout, Plain, Unit
-from isa.packing import access, block_weights, copies
+from isa.packing import block_weights, copies
 from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
+from isa.shapes import access
 
 DMA_REGISTERS = ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")
 PLACE = 64

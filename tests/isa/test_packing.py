@@ -17,7 +17,7 @@ from dla_sim.kernels.dispatch import ON_ATOMS, Kernels
 from isa.access import Access, row_starts
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.instruction import Blocks, Machine
+from isa.instruction import Blocks, Command, Machine
 from isa.ops.packed import PACKED
 from isa.ops.products import (
     ArrayProduct,
@@ -35,10 +35,13 @@ from isa.packing import (
     block_weights,
     compute_serving_cycles,
     depthwise_places,
+    get_cycles,
+    operand_loads,
     read_blocks,
     unblock_weights,
     write_blocks,
 )
+from isa.shapes import COMMAND_SHAPES
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
 from tests.isa.packed_cases import DRAWS, bytes_where_they_lie
@@ -49,6 +52,7 @@ COMMANDS = 30
 MANY = 400
 WHERE_THEY_LIE = ("OP_PERMUTE",)
 NUMERICS = ("onnxruntime", "fixed")
+FLAGS = ("unit", "pop_previous", "pop_next", "push_previous", "push_next", "fields")
 ADDRESSES = (
     "EX_INPUT_ADDRESS",
     "EX_OPERAND_ADDRESS",
@@ -144,6 +148,36 @@ def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
         )
         assert compute_serving_cycles(command, arch) == max(packed.cycles(command, arch), *words)
         assert min(words) > 0
+
+
+def _move_operands(command: Command, rng: np.random.Generator, step: int) -> Command:
+    """Return a command with each operand up to 99 steps further."""
+    moved = {
+        name: value + step * int(rng.integers(100)) * name.endswith("_ADDRESS")
+        for name, value in command.registers.items()
+    }
+    return Command(0, command.instruction, *[vars(command)[name] for name in FLAGS], moved)
+
+
+@pytest.mark.parametrize("mnemonic", sorted(DRAWS))
+def test_cached_shapes_of_commands_are_their_own(mnemonic: str) -> None:
+    """Operands, cycles and words of commands that differ in addresses are as without a cache."""
+    rng = np.random.default_rng(zlib.crc32(mnemonic.encode()))
+    for arch, case in drawn_commands(mnemonic, "fixed", 10):
+        command = case.command
+        commands = [command, *(_move_operands(command, rng, step) for step in (1, 8, 64))]
+        sizes = [arch, arch.model_copy(update={"sram_bytes": 2 * arch.sram_bytes})]
+        for cases in (list(product(commands, sizes)), list(product(commands, sizes))[::-1]):
+            found = [_read_command(*case) for case in cases]
+            for case, one in zip(cases, found, strict=True):
+                COMMAND_SHAPES.clear()
+                assert one == _read_command(*case)
+
+
+def _read_command(command: Command, arch: Arch) -> tuple[object, ...]:
+    operands = command.instruction.operands(command, arch)
+    loads = operand_loads(command, operands, arch)
+    return operands, loads, get_cycles(command, arch)
 
 
 @pytest.mark.parametrize("mnemonic", ON_ATOMS)
