@@ -16,7 +16,7 @@ import shutil
 import stat
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -131,8 +131,10 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write ``content`` (text as UTF-8) so that no incomplete file ever appears.
+def write_atomically(
+    path: Path, content: str | bytes | Sequence[bytes | memoryview], *, durable: bool = False
+) -> None:
+    """Write ``content`` (text as UTF-8, or parts) so that no incomplete file ever appears.
 
     Missing folders are created. A symbolic link stays; the file behind it is replaced. Devices and
     pipes, such as ``/dev/stdout``, are written directly, and a named pipe waits
@@ -148,19 +150,20 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
     Raises:
         InputError: the file cannot be written, or would replace a protected file.
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = [content.encode()] if isinstance(content, str) else content
+    parts = [data] if isinstance(data, bytes) else data
     with _convert_system_errors(path):
         if is_stream(path):
-            _pour(path, data)
+            _pour(path, b"".join(parts))
             return
         target = _resolve_path(path)
-        _check_replaced(path, target, kind_of(data[:HEAD]) or TEXT)
+        _check_replaced(path, target, kind_of(bytes(parts[0][:HEAD])) or TEXT)
         replaces = target.exists()
         with _create_temporary(target) as (temporary, descriptor):
             with open(descriptor, "wb") as file:
                 if replaces:
                     os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 if replaces or durable:
                     os.fsync(descriptor)

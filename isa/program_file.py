@@ -6,6 +6,7 @@ Not trusted on reading.
 import json
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -84,13 +85,22 @@ def header_of(program: Program) -> dict[str, Any]:
     }
 
 
+def to_parts(program: Program) -> Iterator[bytes | memoryview]:
+    """Yield the content of a program file in parts, without a copy of the memory's data."""
+    header = json.dumps(header_of(program), sort_keys=True, separators=(",", ":")).encode()
+    body: list[bytes | memoryview] = [_PREFIX.pack(MAGIC, len(header)), header]
+    body += [program.words.astype("<u8").tobytes()]
+    body += [np.ascontiguousarray(segment.data).data for segment in program.segments]
+    total = 0
+    for part in body:
+        total = zlib.crc32(part, total)
+        yield part
+    yield struct.pack("<I", total)
+
+
 def to_bytes(program: Program) -> bytes:
     """Return the content of a program file; equal programs give equal bytes."""
-    header = json.dumps(header_of(program), sort_keys=True, separators=(",", ":")).encode()
-    body = [_PREFIX.pack(MAGIC, len(header)), header, program.words.astype("<u8").tobytes()]
-    body += [segment.data.tobytes() for segment in program.segments]
-    content = b"".join(body)
-    return content + struct.pack("<I", zlib.crc32(content))
+    return b"".join(to_parts(program))
 
 
 def from_bytes(content: bytes, source: str) -> Program:

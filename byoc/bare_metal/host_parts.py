@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, product
 from typing import Any
 
@@ -30,7 +31,7 @@ from byoc.bare_metal.integer_parts import translate_integer_node
 from byoc.compiled import HostPart
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Graph, Node, Value
-from byoc.host.sessions import Numerics, PartSession, opener
+from byoc.host.sessions import Numerics, OpenPart, PartSession, opener
 from byoc.operators.domain import affine
 from byoc.operators.onnx_view import (
     ADD,
@@ -177,9 +178,12 @@ class HostTranslator:
         except InputError:  # an input that the operator rejects, such as an index out of range
             return ()
 
+    @cached_property
+    def _opener(self) -> OpenPart:
+        return opener(self.model, self.graph, numerics=self.numerics)
+
     def _open(self, node: Node) -> PartSession:
-        opened = opener(self.model, self.graph, numerics=self.numerics)
-        return opened(self._list_inputs(node), node.outputs)
+        return self._opener(self._list_inputs(node), node.outputs)
 
     def _translate_onnx(self, node: Node, part: HostPart) -> tuple[CCall, ...]:
         """Return the calls of a node that is one float operator or Gather of the ONNX model."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from weakref import finalize
 
 import numpy as np
 import onnx
@@ -32,7 +34,7 @@ from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Graph, Node
 from byoc.operators.host_steps import LOOKUPS, count_scalar_steps
 from byoc.package.package import KNOWN, Count, Model, Package
-from byoc.runtimes.protobuf import read_defined_results
+from byoc.runtimes.protobuf import hold_constants, read_defined_results
 from byoc.runtimes.session import OnnxRuntimeSession
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 Numerics = Literal["onnxruntime", "fixed"]
 Tensors = Mapping[str, NDArray[Any]]
+OpenPart = Callable[[Sequence[str], Sequence[str]], "PartSession"]
+"""Function that opens the part of a model between given inputs and outputs."""
 
 
 class PartSession(Protocol):
@@ -53,20 +57,21 @@ class PartSession(Protocol):
         """
 
 
-def opener(
-    model: Model, graph: Graph, numerics: Numerics = "onnxruntime"
-) -> Callable[[Sequence[str], Sequence[str]], PartSession]:
+def opener(model: Model, graph: Graph, numerics: Numerics = "onnxruntime") -> OpenPart:
     """Return a function that opens the part of ``model`` between given inputs and outputs.
 
     Inputs and outputs are tensors of ``graph``, which was imported from ``model``. The part runs on
-    the runtime of the model's format. Raises InputError for a part that the runtime rejects.
+    the runtime of the model's format. All parts share one copy of the large constants. Raises
+    InputError for a part that the runtime rejects.
     """
     if not isinstance(model, onnx.ModelProto):
         from byoc.frontend.tflite.cutting import LitertPart
 
         resolver = _resolver(numerics)
         return lambda inputs, outputs: LitertPart(model, graph, inputs, outputs, resolver)
-    cutter = Cutter(model, graph)
+    shared, free = hold_constants(model)
+    cutter = Cutter(shared, graph)
+    finalize(cutter, free)
     return lambda inputs, outputs: _OnnxPart(cutter.cut(inputs, outputs), inputs, outputs)
 
 
@@ -180,7 +185,7 @@ def _nbytes(graph: Graph, name: str) -> int:
 class Oracle:
     """Reference values of chosen tensors of one quantised model, for any number of inputs.
 
-    The sessions are prepared once. An ONNX ``model`` must have its fused activations as integer
+    An ONNX ``model`` must have its fused activations as integer
     clamps, as a package's embedded model has
     (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that ``names``
     depend on run, and only ``names`` are kept. Tensors have the layout of the graph.
@@ -193,24 +198,24 @@ class Oracle:
         names: Sequence[str],
         inputs: Sequence[str] = (),
         numerics: Numerics = "onnxruntime",
+        opened: OpenPart | None = None,
     ) -> None:
         """Prepare the computation of reference values for the tensors ``names``.
 
         ``inputs`` are the tensors passed to :meth:`values`, by default the graph's inputs. Starting
-        at the inputs of a region isolates that region from errors of earlier ones.
+        at the inputs of a region isolates that region from errors of earlier ones. ``opened`` opens
+        the part at each call of :meth:`values`, by default only at the first.
         """
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
-        self._session = (
-            opener(model, graph, numerics)(self.inputs, self.names) if self.names else None
-        )
+        self._opened = opened or cache(opener(model, graph, numerics))
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """Return the reference values of the oracle's tensors, in the model's element types.
 
         ``tensors`` has at least the inputs.
         """
-        return {} if self._session is None else self._session.run(tensors)
+        return self._opened(self.inputs, self.names).run(tensors) if self.names else {}
 
 
 @dataclass(frozen=True)
@@ -245,10 +250,13 @@ class DefinedUnits:
         )
 
 
-def open_definitions(package: Package) -> Oracle:
-    """Return the oracle of operators' results by definition, and of ONNX Runtime's own ones."""
+def open_definitions(package: Package, opened: OpenPart | None = None) -> Oracle:
+    """Return the oracle of operators' results by definition, and of ONNX Runtime's own ones.
+
+    ``opened`` is as for :class:`Oracle`.
+    """
     names = definitions(package.model)
-    return Oracle(package.model, package.graph, (*names, *names.values()))
+    return Oracle(package.model, package.graph, (*names, *names.values()), opened=opened)
 
 
 def compare_defined_units(

@@ -137,9 +137,11 @@ class QuantisationSearch:
         made = quantise_within(
             handed.pop(), ranges, on_grids=self._on_grids, state=self._state, writer=writer
         )
-        if handed is self._handed:
-            free_constants(made)  # the float model is gone
-        return select_integers(quantise_tables(made))
+        free = free_constants if handed is self._handed else lambda model: None
+        free(made)  # the float model is gone
+        made = select_integers(quantise_tables(made))
+        free(made)
+        return made
 
     def _keep_float(self, tensors: WideTensors, wide: Collection[str]) -> Found:
         """Quantise the model but for the tensors ``wide``."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -92,6 +93,16 @@ def _free(places: list[str], models: Iterable[ModelProto]) -> None:
         if place not in kept:
             del _arrays[place]
     places[:] = [place for place in places if place in kept]
+
+
+def hold_constants(model: ModelProto) -> tuple[ModelProto, Callable[[], None]]:
+    """Return what :func:`move_constants` returns, and a function that frees its constants."""
+    places: list[str] = []
+    token = _scopes.set((places,))
+    try:
+        return move_constants(model), partial(_free, places, ())
+    finally:
+        _scopes.reset(token)
 
 
 def free_constants(*models: ModelProto) -> None:

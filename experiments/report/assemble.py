@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -49,7 +50,7 @@ from experiments.report.schema import (
     RunSegment,
 )
 from experiments.version import tool_version
-from isa.program_file import to_bytes
+from isa.program_file import to_parts
 
 if TYPE_CHECKING:
     from experiments.cost.table import CostTable
@@ -222,11 +223,11 @@ def _hashes(
         "arch": hardware.arch.digest(),
         "timing": digest_parts([timing]),
         "input": digest_parts(tensors),
-        "programs": digest_parts(to_bytes(program) for program in compiled.programs.values()),
+        "programs": digest_parts(chain.from_iterable(map(to_parts, compiled.programs.values()))),
     }
 
 
-def digest_parts(parts: Iterable[bytes]) -> str:
+def digest_parts(parts: Iterable[bytes | memoryview]) -> str:
     total = hashlib.sha256()
     for part in parts:
         total.update(part)

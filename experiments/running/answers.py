@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,7 +87,7 @@ def find_advice(
     return _recall(
         _find_key(run, package, hardware, options, _ADVISOR),
         make,
-        lambda found: _MAGIC + json.dumps(found).encode(),
+        lambda found: [_MAGIC, json.dumps(found).encode()],
         lambda content: [(saves, command) for saves, command in json.loads(content[len(_MAGIC) :])],
     )
 
@@ -115,7 +116,7 @@ def _find_key(
 def _recall(
     key: str | None,
     make: Callable[[], Answer],
-    encode: Callable[[Answer], bytes],
+    encode: Callable[[Answer], Sequence[bytes | memoryview]],
     decode: Callable[[bytes], Answer],
 ) -> Answer:
     cache = users_cache()
@@ -131,10 +132,10 @@ def _recall(
     return answer
 
 
-def _encode(network: CompiledNetwork) -> bytes:
-    """Return a compiled network, without its package, as JSON and program files."""
+def _encode(network: CompiledNetwork) -> list[bytes | memoryview]:
+    """Return a compiled network, without its package, as JSON and program files, in parts."""
     positions = {id(node): number for number, node in enumerate(network.graph.nodes)}
-    programs = {index: program_file.to_bytes(one) for index, one in network.programs.items()}
+    programs = {index: list(program_file.to_parts(one)) for index, one in network.programs.items()}
     document = {
         "parts": [
             {
@@ -152,10 +153,10 @@ def _encode(network: CompiledNetwork) -> bytes:
         "reports": [
             asdict(one) | {"choices": to_json(one.choices)} for one in network.reports.values()
         ],
-        "programs": [(index, len(content)) for index, content in programs.items()],
+        "programs": [(index, sum(map(len, parts))) for index, parts in programs.items()],
     }
     head = json.dumps(document, default=int).encode()
-    return b"".join([_MAGIC, len(head).to_bytes(8, "little"), head, *programs.values()])
+    return [_MAGIC, len(head).to_bytes(8, "little"), head, *chain(*programs.values())]
 
 
 def _decode(

@@ -140,7 +140,7 @@ NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
     """Compare one inference on ``inputs`` with the oracle, as :class:`Checker` does."""
-    checker = Checker(network)
+    checker = Checker(network, once=True)
     checker.compare(inputs, run)
     return checker.result
 
@@ -148,11 +148,14 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
 class Checker:
     """Comparison of inferences of a network with the oracle.
 
-    The oracle's sessions serve every inference. With ``carry`` the inferences are steps, and the
-    oracle carries its own state from each to the next.
+    The oracle's sessions serve every inference, unless there is only ``once`` one: then only one
+    session is open at a time. With ``carry`` the inferences are steps, and the oracle carries its
+    own state from each to the next.
     """
 
-    def __init__(self, network: CompiledNetwork, *, carry: bool = False) -> None:
+    def __init__(
+        self, network: CompiledNetwork, *, carry: bool = False, once: bool = False
+    ) -> None:
         self._network = network
         self._carry = carry
         self._state: Tensors = {}
@@ -178,10 +181,11 @@ class Checker:
         )
         numerics = network.arch.numerics
         wanted = [*self._names, *sorted(self._boundary)]
-        self._oracle = Oracle(package.model, graph, wanted, numerics=numerics)
+        opened = opener(package.model, graph, numerics)
+        self._opened = opened if once else cache(opened)
+        self._oracle = Oracle(package.model, graph, wanted, opened=self._opened)
         self._file = open_file(package.model, graph, numerics)
-        self._definitions = open_definitions(package)
-        self._regions = cache(opener(package.model, graph, numerics))
+        self._definitions = open_definitions(package, self._opened)
 
     def compare(self, inputs: Tensors, run: NetworkRun[Any]) -> None:
         """Compare every boundary tensor and every output of a run with the oracle.
@@ -266,7 +270,7 @@ class Checker:
             ):
                 expected |= {name: made[name] for name in region.outputs}
             else:
-                expected |= self._regions(region.inputs, region.outputs).run(values)
+                expected |= self._opened(region.inputs, region.outputs).run(values)
         return expected
 
 

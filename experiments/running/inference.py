@@ -223,7 +223,7 @@ def _check_batch(
     """
     progress("checking every region output")
     compiled = done.compiled
-    checker = Checker(compiled, carry=carry)
+    checker = Checker(compiled, carry=carry, once=len(batch.feeds) == 1)
     outputs: list[Tensors] = []
     suspicions: dict[tuple[str, str], Suspicion] = {}
     state: Tensors = {}

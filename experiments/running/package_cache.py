@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class PackageCache:
 
     def keep(self, key: str, package: Package) -> None:
         """Store ``package`` under ``key`` as :meth:`write` does."""
-        self.write(f"{key}.package", package_bytes(package))
+        self.write(f"{key}.package", [package_bytes(package)])
 
     def read(self, name: str) -> bytes | None:
         """Return the content of the entry ``name``; None if there is no valid one."""
@@ -94,24 +94,25 @@ class PackageCache:
             stored = _content(path, self.largest)
             secret = _content(self.folder / _SECRET, _CODE)
             code, content = stored[:_CODE], stored[_CODE:]
-            if len(secret) == _CODE and hmac.compare_digest(code, _code(secret, name, content)):
+            del stored
+            if len(secret) == _CODE and hmac.compare_digest(code, _code(secret, name, [content])):
                 with contextlib.suppress(OSError):
                     os.utime(path)
                 return content
         return None
 
-    def write(self, name: str, content: bytes) -> None:
-        """Store ``content`` as the entry ``name``; leave it out if it takes a quarter of the cache.
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Store ``parts`` as the entry ``name``; leave it out if it takes a quarter of the cache.
 
         Other processes may write at the same time. The file is written as a whole or not at all.
         """
-        if len(content) > self.largest // 4:
+        if sum(map(len, parts)) > self.largest // 4:
             return
         with contextlib.suppress(OSError, InputError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / name
             if is_private(self.folder) and (path.is_file() or not path.exists()):
-                write_atomically(path, _code(self._secret(), name, content) + content)
+                write_atomically(path, [_code(self._secret(), name, parts), *parts])
                 self._shrink()
 
     def _secret(self) -> bytes:
@@ -169,8 +170,11 @@ def _is_ours(path: Path) -> bool:
     return kind_of(head) in kinds or (left and not head)
 
 
-def _code(secret: bytes, name: str, content: bytes) -> bytes:
-    return hmac.digest(secret, name.encode() + content, "sha256")
+def _code(secret: bytes, name: str, parts: Iterable[bytes | memoryview]) -> bytes:
+    made = hmac.new(secret, name.encode(), "sha256")
+    for part in parts:
+        made.update(part)
+    return made.digest()
 
 
 def users_cache() -> PackageCache | None:
