@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.user_tasks import User
 
-pytestmark = pytest.mark.slow  # every task starts processes
+pytestmark = pytest.mark.slow  # tasks compile networks or start processes
 
 JOINT = """\
 joint = true

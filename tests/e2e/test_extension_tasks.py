@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.user_tasks import SWEEP, User, own_network, samples, without
 from tests.plugins.installation import write_information
 
-pytestmark = pytest.mark.slow  # every task starts processes
+pytestmark = pytest.mark.slow  # tasks compile networks or start processes
 
 
 # A model of their own.

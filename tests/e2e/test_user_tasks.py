@@ -14,7 +14,7 @@ import experiments.models
 from tests.e2e.user_tasks import SWEEP, User, own_network, samples, without
 from tests.experiments.trace_reader import read_trace
 
-pytestmark = pytest.mark.slow  # every task starts processes
+pytestmark = pytest.mark.slow  # tasks compile networks or start processes
 
 
 # The first minutes.
