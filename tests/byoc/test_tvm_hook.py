@@ -30,6 +30,7 @@ from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from isa.errors import InputError, MissingExtraError
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
+from tests.rotation import choose_cases
 
 pytest.importorskip("tvm")
 import tvm
@@ -111,7 +112,10 @@ def _draw(shape: tuple[int, ...], count: int) -> list[Array]:
         "digits-cnn",
         "resnet-8",
         "keyword-spotting",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mobilenet-v1", "squeezenet")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in choose_cases(["mobilenet-v1", "squeezenet"], 2)
+        ),
     ],
 )
 def test_networks_equal_our_path(name: str) -> None:

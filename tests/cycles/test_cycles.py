@@ -2,7 +2,7 @@
 
 ``python -m tests.cycles --bless`` records.
 
-The quick set compiles each case for two of the six machines, which rotate, and for those where the
+The quick set compiles each case for one of the six machines, which rotate, and for those where the
 case detects a seeded fault according to ``docs/faults.md``. The slow set compiles it for the
 others.
 """
@@ -25,7 +25,7 @@ RECORDED = read_table()
 FAULTS = Path(__file__).parents[2] / "docs" / "faults.md"
 DETECTING = set(re.findall(r"\| ([a-z0-9-]+) on (\w+-\w+) \|", FAULTS.read_text(encoding="utf-8")))
 """Pairs of case and machine that detect a seeded fault of the compiler's choices."""
-SHARE = 3
+SHARE = 6
 """One of so many machines of a case is quick at each turn."""
 
 
@@ -56,12 +56,12 @@ def test_cycles_are_as_recorded(case: str, machines: list[str]) -> None:
     assert not found, told(found)
 
 
-def test_each_case_is_quick_on_all_machines_within_three_turns() -> None:
+def test_each_case_is_quick_on_all_machines_within_six_turns() -> None:
     assert len(DETECTING) >= 38
     turns = [quick_machines(turn) for turn in range(9, 9 + SHARE)]
     for case in CASES:
         assert {machine for quick in turns for machine in quick[case]} == {*MACHINES}
-        assert all(len(quick[case]) >= 2 for quick in turns)
+        assert all(quick[case] for quick in turns)
     assert {(case, machine) for case, quick in turns[0].items() for machine in quick} >= DETECTING
 
 

@@ -16,6 +16,7 @@ from experiments.cli.main import main
 from tests.byoc.bare_metal.images import MACHINES, build_bundle, build_image, run_command
 from tests.byoc.bare_metal.served import Served
 from tests.byoc.bare_metal.whole_networks import run_network
+from tests.rotation import choose_cases
 
 
 def export(folder: Path, *words: str) -> Path:
@@ -46,13 +47,13 @@ def test_a_wrong_size_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["autoencoder", "resnet-8", "visual-wake-words"])
+@pytest.mark.parametrize("name", choose_cases(["autoencoder", "resnet-8", "visual-wake-words"], 3))
 def test_whole_networks_on_all_processors(name: str) -> None:
     assert run_network(name, ["host", *MACHINES])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["digits-cnn", "autoencoder"])
+@pytest.mark.parametrize("name", choose_cases(["digits-cnn", "autoencoder"], 2))
 def test_small_networks_on_the_hardware(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLA_NO_CACHE")  # other tests build the same hardware
     array = {"pe.ic": 2, "pe.oc": 2, "post_lanes": 4}

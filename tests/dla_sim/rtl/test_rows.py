@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from isa.numerics import (
 )
 from isa.variants import VARIANTS
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
+from tests.rotation import choose_cases
 
 Numerics = Literal["onnxruntime", "fixed"]
 SRAM = 8192
@@ -118,9 +120,10 @@ def _reduce(random_: random.Random, numerics: Numerics, inner: int) -> dict[str,
     return found | _planes(random_, inner)
 
 
+@pytest.mark.parametrize(
+    ("pipelined", "numerics"), choose_cases([*product([True, False], ["onnxruntime", "fixed"])], 4)
+)
 @pytest.mark.parametrize("mnemonic", Rows.mnemonics)
-@pytest.mark.parametrize("numerics", ["onnxruntime", "fixed"])
-@pytest.mark.parametrize("pipelined", [True, False])
 def test_random_commands(pipelined: bool, numerics: Numerics, mnemonic: str) -> None:
     random_ = random.Random(f"{pipelined} {numerics} {mnemonic}")
     memory = np.frombuffer(np.random.default_rng(16).bytes(SRAM), np.uint8)

@@ -245,6 +245,7 @@ def test_threads_share_the_folder_that_passes(
     made[0].cleanup()
 
 
+@pytest.mark.slow
 def test_waves_hold_the_window(traced: Executable, tmp_path: Path) -> None:
     case = Case("end", PROGRAM, INPUTS, Timing(), expect(PROGRAM, INPUTS, Timing()))
     found = write_waves(traced, case, straps(Timing()), tmp_path / "end.vcd", 90, 95)
