@@ -172,6 +172,10 @@ class Graph:
         """Values of the state before the first inference, by input."""
         return {one.input: one.initial for one in self.state}
 
+    def ends(self, node: Node) -> tuple[Value, Value]:
+        """Return a node's first operand and its result."""
+        return self.values[node.inputs[0]], self.values[node.outputs[0]]
+
     @cached_property
     def producers(self) -> Mapping[str, Node]:
         """Operations by the tensors that they compute."""

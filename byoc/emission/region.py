@@ -213,7 +213,11 @@ def _layers_within(
 
     @cache
     def least_bytes(operation: Operator) -> int:
-        return _least_bytes(layer_of(operation).geometry, arch)
+        """Return the size in bytes of a layer's smallest tiles if every operand is streamed."""
+        geometry = layer_of(operation).geometry
+        return compute_working_set(
+            geometry, smallest_tiling(geometry, arch), make_streamed(geometry), arch.granule
+        )
 
     def has_tiling(operation: Operator) -> bool:
         return bool(operation.slices) or budget.has_room_for(least_bytes(operation))
@@ -225,13 +229,6 @@ def _layers_within(
         lowered = order_copies(lowered, budget.has_room_for)
         layers = tuple(map(layer_of, lowered.operations))
     return lowered, layers
-
-
-def _least_bytes(geometry: Geometry, arch: Arch) -> int:
-    """Return the size in bytes of a layer's smallest tiles if every operand is streamed."""
-    return compute_working_set(
-        geometry, smallest_tiling(geometry, arch), make_streamed(geometry), arch.granule
-    )
 
 
 def _compute_demand(

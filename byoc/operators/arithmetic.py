@@ -224,8 +224,6 @@ class SubtractionOperator(Arithmetic):
     forms: ClassVar[tuple[Form, ...]] = (Form("Sub", operands=2, activation=True, passive=True),)
     inner_types: ClassVar[tuple[str, ...]] = (SQUARED_DIFFERENCE,)
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_SUB",)
-    dense: ClassVar[str] = "OP_E_SUB"
-    repeating: ClassVar[str] = "OP_E_SUB"
 
     squared: bool = False
 
@@ -296,8 +294,6 @@ class DivisionOperator(Arithmetic):
         *elementwise.PAIR_CONSTRAINTS,
         quotient_in_int32,
     )
-    dense: ClassVar[str] = "OP_E_DIV"
-    repeating: ClassVar[str] = "OP_E_DIV"
 
     def settings(self, arch: Arch) -> Settings:
         """Return the registers for the output clamp, zero points and scales of a division.
@@ -335,8 +331,6 @@ class MultiplicationOperator(Arithmetic):
         *elementwise.PAIR_CONSTRAINTS,
         product_in_int32,
     )
-    dense: ClassVar[str] = "OP_E_MUL"
-    repeating: ClassVar[str] = "OP_E_MUL"
 
     def settings(self, arch: Arch) -> Settings:
         """Return the registers for the output clamp, zero points and scale ratio of a product.

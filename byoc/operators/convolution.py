@@ -258,8 +258,7 @@ class Convolution(ProductOperator, WindowOperator):
         other = super().misfit(graph, node)
         if other is not None:
             return other
-        source = graph.values[node.inputs[0]].shape
-        result = graph.values[node.outputs[0]].shape
+        source, result = (value.shape for value in graph.ends(node))
         filters = graph.values[node.inputs[1]].shape
         fits = len(filters) == len(source) and filters[2:] == node.attributes["kernel"]
         groups = node.attributes["group"]

@@ -211,8 +211,8 @@ class Pair(ElementwiseOperator):
     broadcast operand the result is (channels, elements), and ``repeats`` says how each operand is
     broadcast. The result has ``cuts`` slices, each a separate operation; ``starts`` are the first
     elements of both operands and of the result in each slice, for at most :data:`MOST_SLICES`
-    slices. A family names its instructions: ``dense`` for dense operands and ``repeating`` for
-    broadcast operands; both may be the same.
+    slices. A family with one instruction declares it as ``instructions``; a family with two names
+    them: ``dense`` for dense operands and ``repeating`` for broadcast operands.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -250,8 +250,8 @@ class Pair(ElementwiseOperator):
         )
 
     @property
-    def mnemonic(self) -> str:
-        return self.repeating if self.repeats else self.dense
+    def mnemonic(self) -> str | None:
+        return (self.repeating if self.repeats else self.dense) or super().mnemonic
 
     def fields(self) -> dict[str, int]:
         """Return the instruction fields that describe the broadcast of each operand."""

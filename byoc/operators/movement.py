@@ -278,8 +278,7 @@ class Movement(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MovementRecord:
-        source = graph.values[node.inputs[0]]
-        result = graph.values[node.outputs[0]]
+        source, result = graph.ends(node)
         pieces = node_pieces(graph, node)
         filled: tuple[Piece, ...] = ()
         fill = 0

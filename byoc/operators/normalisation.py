@@ -179,8 +179,7 @@ class Normalisation(RowsOperator):
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """Return a message if the shapes differ, or if the axis or the groups do not exist."""
-        source = graph.values[node.inputs[0]].shape
-        result = graph.values[node.outputs[0]].shape
+        source, result = (value.shape for value in graph.ends(node))
         if source != result:
             return f"'{node.name}' makes {result} of {source}"
         groups = node.attributes.get("groups")
@@ -198,7 +197,7 @@ class Normalisation(RowsOperator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Normalisation:
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         before = domain.affine(source)
         after = domain.affine(result)
         rows, channels, length = layout(graph, node)
@@ -270,7 +269,7 @@ class Normalisation(RowsOperator):
         """Return a normalisation as ONNX nodes: integer sums, then float32 steps."""
         record = cls.parse(graph, node)
         made = Definition()
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         rows, channels, length = layout(graph, node)
         axes = np.array([1, 2], np.int64)
         count = np.int64(channels * length)

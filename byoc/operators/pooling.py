@@ -48,8 +48,7 @@ def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
     """Return a finding if a pooling window covers only padding, or None."""
     if "pads" not in node.attributes:
         return None
-    spatial = graph.values[node.inputs[0]].shape[2:]
-    results = graph.values[node.outputs[0]].shape[2:]
+    spatial, results = (value.shape[2:] for value in graph.ends(node))
     attributes = node.attributes
     for axis, (size, count) in enumerate(zip(spatial, results, strict=True)):
         reach = (attributes["kernel"][axis] - 1) * attributes["dilations"][axis]
@@ -114,8 +113,7 @@ class PoolOperator(WindowOperator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        source = graph.values[node.inputs[0]].shape
-        result = graph.values[node.outputs[0]].shape
+        source, result = (value.shape for value in graph.ends(node))
         planes = (
             None
             if source[:2] == result[:2]
@@ -136,8 +134,7 @@ class PoolOperator(WindowOperator):
 
         ``numbers`` are the keyword arguments of its mode.
         """
-        source = graph.values[node.inputs[0]]
-        result = graph.values[node.outputs[0]]
+        source, result = graph.ends(node)
         plane = domain.plane(source.shape)
         strides = (1, 1)
         dilations = (1, 1)
@@ -338,8 +335,7 @@ class AveragePool(PoolOperator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> AveragePool:
-        source = graph.values[node.inputs[0]]
-        result = graph.values[node.outputs[0]]
+        source, result = graph.ends(node)
         before = domain.affine(source)
         after = domain.affine(result)
         low, high = domain.clamp(node, after)

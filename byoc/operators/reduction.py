@@ -117,8 +117,7 @@ class Reduction(RowsOperator):
         found = misfit_axes(graph, node)
         if found is not None:
             return found
-        source = graph.values[node.inputs[0]]
-        result = graph.values[node.outputs[0]]
+        source, result = graph.ends(node)
         left = [
             1 if axis in node.attributes["axes"] else size for axis, size in enumerate(source.shape)
         ]
@@ -127,7 +126,7 @@ class Reduction(RowsOperator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Reduction, ...]:
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         shape = fold_axes(source.shape, node.attributes["axes"])
         assert shape is not None
         before = domain.numbers(node, source)
@@ -191,7 +190,7 @@ class Reduction(RowsOperator):
         mode = _MODES[node.op_type]
         if mode not in ("sum", "mean"):
             return None
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         before = domain.affine(source)
         after = domain.affine(result)
         axes = node.attributes["axes"]
@@ -339,14 +338,13 @@ class Search(Operator):
         found = misfit_axes(graph, node)
         if found is not None or len(node.attributes["axes"]) != 1:
             return found or f"'{node.name}' has the axes {node.attributes['axes']}"
-        source = graph.values[node.inputs[0]]
-        result = graph.values[node.outputs[0]]
+        source, result = graph.ends(node)
         fits = result.elements * source.shape[node.attributes["axes"][0]] == source.elements
         return None if fits else f"'{node.name}' searches shape {source.shape} for {result.shape}"
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> SearchRecord:
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         shape = fold_axes(source.shape, node.attributes["axes"])
         mode = _SEARCHED[node.op_type]
         assert shape is not None

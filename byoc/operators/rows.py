@@ -274,14 +274,13 @@ class Softmax(RowsOperator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        source = graph.values[node.inputs[0]].shape
-        result = graph.values[node.outputs[0]].shape
+        source, result = (value.shape for value in graph.ends(node))
         shapes = None if source == result else f"'{node.name}' makes {result} of {source}"
         return shapes or misfit_axes(graph, node)
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Softmax, ...]:
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         shape = fold_axes(source.shape, node.attributes["axes"])
         assert shape is not None
         after = domain.affine(result)
@@ -315,7 +314,7 @@ class Softmax(RowsOperator):
         made = Definition()
         if not record.finite:
             return None
-        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        source, result = graph.ends(node)
         shape = fold_axes(source.shape, node.attributes["axes"])
         assert shape is not None
         folds = made.add("Reshape", made.cast(source.name, "float32"), np.array(shape, np.int64))

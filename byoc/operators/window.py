@@ -213,8 +213,7 @@ class WindowOperator(Operator):
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """Return a message if a window's size is missing or it exceeds the padded input."""
-        source = graph.values[node.inputs[0]].shape
-        result = graph.values[node.outputs[0]].shape
+        source, result = (value.shape for value in graph.ends(node))
         if "kernel" not in node.attributes:
             fits = len(source) >= 2 and len(result) == len(source)
             return None if fits else f"'{node.name}' pools shape {source}"

@@ -82,17 +82,6 @@ class SanitizerFinding:
         return f"{self.level}: {self.kind}: {self.message}"
 
 
-def site_of(command: Command, source: Provenance | None) -> Site:
-    layer, tile = (source.layer, source.tile) if source is not None else (None, None)
-    return Site(
-        command.index,
-        command.instruction.mnemonic_for(command.fields),
-        command.unit.name,
-        layer,
-        tile,
-    )
-
-
 def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
     """Return a text that lists the first byte ranges and counts the others."""
     shown = ", ".join(f"{low:#x} to {high:#x}" for low, high in ranges[:_SHOWN_RANGES])
@@ -118,7 +107,15 @@ class CommandStream:
 
     def site(self, number: int) -> Site:
         """Return the position of command ``number`` for a finding."""
-        return site_of(self.commands[number], self.sources[number])
+        command = self.commands[number]
+        source = self.sources[number]
+        return Site(
+            command.index,
+            command.instruction.mnemonic_for(command.fields),
+            command.unit.name,
+            source.layer if source is not None else None,
+            source.tile if source is not None else None,
+        )
 
 
 def stream_of(program: Program, given: Sequence[Segment] = ()) -> CommandStream:

@@ -285,12 +285,6 @@ def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArra
 
 
 @write_operators(QUANTIZE)
-def _raise(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Move every QuantizeLinear as :func:`_move_before` does."""
-    return _move_before(graph, node)
-
-
-@write_operators(QUANTIZE)
 def _raise_fixed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move every QuantizeLinear of a tensor with a static shape as :func:`_move_before` does."""
     return _move_before(graph, node) if node.input[0] in graph.shapes else None
@@ -322,6 +316,9 @@ def _move_before(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | Non
     quantize.input[0] = source
     quantize.output[0] = graph.name(f"{source}_integers")
     return [quantize, *_copy_movers(graph, movers, quantize.output[0], node.output[0])]
+
+
+_raise = write_operators(QUANTIZE)(_move_before)
 
 
 def _move_before_concat(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
