@@ -1,11 +1,12 @@
 """Byte ranges that a command reads and writes, as strided boxes, and tests for their overlap."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Byte = TypeVar("Byte", np.uint8, np.bool_)
 Space = Literal["sram", "dram"]
 SPACE_NAMES: Mapping[Space, str] = {"sram": "scratchpad", "dram": "system memory"}
 Range = tuple[int, int]
@@ -63,6 +64,15 @@ class Access(_Box):
         starts = row_starts(self)
         for start in starts.tolist():
             yield start, start + self.nbytes
+
+    def view(self, memory: NDArray[Byte]) -> NDArray[Byte]:
+        """Return a view of the touched bytes of a memory, with one axis for each of ``dims``.
+
+        The last axis has the ``nbytes`` contiguous bytes.
+        """
+        shape = (*(count for count, _ in self.dims), self.nbytes)
+        strides = (*(stride for _, stride in self.dims), 1)
+        return np.ndarray(shape, memory.dtype, memory, self.address, strides)
 
 
 def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:

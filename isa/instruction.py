@@ -67,6 +67,11 @@ class Machine:
     sram: NDArray[np.uint8]
     dram: NDArray[np.uint8]
 
+    def read(self, access: Access) -> NDArray[np.uint8]:
+        """Return a copy of the bytes of ``access``, row by row in address-generation order."""
+        memory = self.sram if access.space == "sram" else self.dram
+        return access.view(memory).flatten() if access.total else memory[:0].copy()
+
 
 @dataclass(frozen=True, eq=False, init=False)
 class Command:

@@ -5,7 +5,7 @@ The conversion adds the bias, requantises or keeps int32, and stores.
 Two implementations give the same integers.
 
 - :class:`IntegerProducts`: ONNX Runtime's ``MatMulInteger``, integer arithmetic only. Used for all
-  but small products, if ONNX Runtime is installed and passes the exactness test on this processor.
+  but small products, if ONNX Runtime passes the exactness test on this processor.
 - :class:`FloatProducts`: float32 by NumPy's BLAS. A sum of at most 1024 int8 products (2**24 /
   2**14) is exact in any order, so neither the order of summation nor the number of threads can
   change a bit.
@@ -157,17 +157,14 @@ def products(macs: int) -> Products:
 
 @cache
 def integer_products() -> IntegerProducts | None:
-    """Return int8 matrix products by ONNX Runtime; None if not installed or not exact.
+    """Return int8 matrix products by ONNX Runtime; None if they are not exact.
 
     ONNX Runtime's kernels for uint8 by int8 add pairs of products in 16 bits on processors that
     only have AVX2, and this addition saturates. Kernels for uint8 by uint8 never saturate, but take
     twice as long on other processors.
     """
     for kind in ("int8", "uint8"):
-        try:
-            found = IntegerProducts(session(kind), kind == "uint8")
-        except ImportError:
-            return None
+        found = IntegerProducts(session(kind), kind == "uint8")
         if is_exact(found):
             return found
     return None

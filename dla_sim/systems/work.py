@@ -24,7 +24,6 @@ from dla_sim.engine.workload import Workload, continue_demands
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import Preemption
-from isa.access import Access
 from isa.encoding import decode_set, encode_operation, encode_set
 from isa.instruction import Operands, Unit
 from isa.ops.control import OP_END, OP_SYNC
@@ -184,18 +183,11 @@ def _live_ranges(
         for accesses, value in ((operands[number].writes, False), (operands[number].reads, True)):
             for access in accesses:
                 if access.space == "sram" and access.total:
-                    _bytes_of(mask, access)[...] = value
+                    access.view(mask)[...] = value
         if number in wanted:
             lines: NDArray[np.bool_] = np.any(mask.reshape(-1, _LINE), axis=1)
             found[number] = _ranges(lines, sram_bytes)
     return found
-
-
-def _bytes_of(mask: NDArray[np.bool_], access: Access) -> NDArray[np.bool_]:
-    """Return a view of a byte mask for the bytes of an access."""
-    shape = (*(count for count, _ in access.dims), access.nbytes)
-    strides = (*(stride for _, stride in access.dims), 1)
-    return np.lib.stride_tricks.as_strided(mask[access.address :], shape, strides)
 
 
 def _ranges(lines: NDArray[np.bool_], sram_bytes: int) -> tuple[tuple[int, int], ...]:

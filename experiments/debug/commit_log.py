@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dla_sim.device import Trace
 from dla_sim.inspection import Playback
 from isa import program_file
@@ -65,19 +63,7 @@ def checksums(accesses: Sequence[Access], machine: Machine) -> str:
 
     Each checksum has 8 hexadecimal digits. The text is ``-`` if there is no operand.
     """
-    return (
-        ",".join(f"{zlib.crc32(access_bytes(access, machine)):08x}" for access in accesses) or "-"
-    )
-
-
-def access_bytes(access: Access, machine: Machine) -> bytes:
-    """Return the bytes of an operand, row by row in address-generation order."""
-    memory = machine.sram if access.space == "sram" else machine.dram
-    if not access.total:
-        return b""
-    shape = (*(count for count, _ in access.dims), access.nbytes)
-    strides = (*(stride for _, stride in access.dims), 1)
-    return np.ndarray(shape, np.uint8, memory, access.address, strides).tobytes()
+    return ",".join(f"{zlib.crc32(machine.read(access).data):08x}" for access in accesses) or "-"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dla_sim.engine.times import compute_times
 from dla_sim.kernels.dispatch import Kernels
 from dla_sim.prepared import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
-from experiments.debug.commit_log import access_bytes, checksums
+from experiments.debug.commit_log import checksums
 from experiments.golden.case import CommandRecord, GoldenCycles, GoldenRecord
 from isa.access import Access
 from isa.assembler import command_text
@@ -138,7 +138,7 @@ def read_touched(accesses: Iterable[Access], machine: Machine) -> bytes:
 
     A row that repeats is included as often as it repeats.
     """
-    return b"".join(access_bytes(access, machine) for access in accesses)
+    return b"".join(machine.read(access).tobytes() for access in accesses)
 
 
 def completion_order(trace: Trace) -> list[int]:

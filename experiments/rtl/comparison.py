@@ -10,7 +10,7 @@ from typing import Any
 from dla_sim.device import Device
 from dla_sim.inspection import Playback
 from dla_sim.rtl.parameters import has_hardware
-from dla_sim.rtl.simulator.case import Case, Outcome, content_of, difference_text, expect
+from dla_sim.rtl.simulator.case import Case, Outcome, difference_text, expect
 from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import tensors
 from experiments.golden.store import Corpus
@@ -99,7 +99,7 @@ def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
     command = trace.commands[number]
     for access in command.instruction.operands(command, case.program.arch).reads:
         if access.total:
-            content = content_of(access, playback.machine)[:SHOWN_BYTES].tobytes()
+            content = playback.machine.read(access)[:SHOWN_BYTES].tobytes()
             yield SPACE_NAMES[access.space], access.address, access.total, content
 
 

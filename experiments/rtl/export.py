@@ -22,7 +22,6 @@ from dla_sim.device import Trace
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
-from experiments.debug.commit_log import access_bytes
 from experiments.golden.case import GoldenRecord, StoredCase
 from experiments.golden.catalogue import find_built_in_case
 from experiments.golden.check import require_variant, runnable, timing_of
@@ -199,7 +198,7 @@ def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
 def _list_rows(access: Access, machine: Machine) -> OperandRows:
     if not access.total:
         return OperandRows(access, ())
-    content = access_bytes(access, machine)
+    content = machine.read(access).tobytes()
     size = access.nbytes
     starts = row_starts(access).tolist()
     return OperandRows(

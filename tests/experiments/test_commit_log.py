@@ -113,7 +113,7 @@ def test_bytes_of_a_strided_operand_come_row_by_row() -> None:
         digits_regions()[0].arch, np.arange(64, dtype=np.uint8), np.zeros(0, np.uint8)
     )
     access = Access("sram", 2, 2, ((2, 20), (3, 4)))
-    assert list(commit_log.access_bytes(access, machine)) == [
+    assert list(machine.read(access)) == [
         2,
         3,
         6,
@@ -127,7 +127,7 @@ def test_bytes_of_a_strided_operand_come_row_by_row() -> None:
         30,
         31,
     ]
-    assert commit_log.access_bytes(Access("sram", 2, 0), machine) == b""
+    assert machine.read(Access("sram", 2, 0)).tobytes() == b""
 
 
 def test_changing_one_constant_changes_the_log_from_the_command_on_that_reads_it() -> None:

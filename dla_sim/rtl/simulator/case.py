@@ -164,17 +164,7 @@ def outputs_of(program: Program, dram: Bytes) -> dict[str, NDArray[Any]]:
 
 def _list_writes(command: Command, machine: Machine) -> tuple[Write, ...]:
     operands = command.instruction.operands(command, machine.arch)
-    return tuple(
-        Write(access, content_of(access, machine)) for access in operands.writes if access.total
-    )
-
-
-def content_of(access: Access, machine: Machine) -> Bytes:
-    """Return a copy of the bytes of ``access``, row by row; there must be at least one byte."""
-    memory = machine.sram if access.space == "sram" else machine.dram
-    shape = (*(count for count, _ in access.dims), access.nbytes)
-    strides = (*(stride for _, stride in access.dims), 1)
-    return np.ndarray(shape, np.uint8, memory, access.address, strides).flatten()
+    return tuple(Write(access, machine.read(access)) for access in operands.writes if access.total)
 
 
 def layers_of(program: Program) -> tuple[str, ...]:
