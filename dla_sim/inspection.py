@@ -1,12 +1,11 @@
 """Inspection of a finished run: effects of each command, and states of machine, bus and memory.
 
-The engines do not record the bus. The data phases of LD and ST follow from the commands' times, and
-the data phases of the command fetch from their arrivals. The arbiter is therefore simulated again
-(docs/machine.md, section 6).
+The engines do not record the bus. The use of the bus is therefore observed in a second run of the
+engine (docs/machine.md, section 6).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device, Trace
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, make_arbiter
-from dla_sim.engine.dram import open_dram
-from dla_sim.engine.times import CommandTimes
-from dla_sim.engine.workload import LD, ST, UNIT_NAMES, Workload
+from dla_sim.engine.banks import PassingWords
+from dla_sim.engine.bus import FETCH_PORT, RefreshedBus, SharedBus
+from dla_sim.engine.dram import Dram, open_dram
+from dla_sim.engine.times import CommandTimes, Times, run_on
+from dla_sim.engine.workload import UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
 from dla_sim.prepared import check_inputs, scratchpad
 from isa.access import Access, row_starts
@@ -50,142 +50,65 @@ class BusUsage:
     chunks: tuple[tuple[int, int], ...]
 
 
-def bus_usage(workload: Workload, times: CommandTimes) -> BusUsage:
-    """Return when ports used the bus in a run whose commands have the times ``times``.
+def bus_usage(workload: Workload) -> BusUsage:
+    """Return when ports use the bus in a run of ``workload``, which must end without a deadlock."""
+    dram = open_dram(workload, 2 * len(workload) + 2)
+    times = Times(workload)
+    bus = _ObservedBus(times.known) if dram is None else _ObservedRefreshedBus(times.known, dram)
+    run_on(workload, times, bus)
+    ends = times.known[times.ready : times.requested]
+    return BusUsage(tuple(bus.stretches), tuple(zip(bus.fetches, ends, strict=True)))
 
-    It asserts that every transfer of LD and ST ends as in ``times``, which makes the bus an
-    independent check.
-    """
-    return _Replay(workload, times).run()
 
+class _ObservedBus(SharedBus):
+    """Bus that records the stretches of its slots, and when the fetches of command words begin."""
 
-class _Replay:
-    """Simulation of the bus from its first data phase to its last."""
+    observed = True
 
-    def __init__(self, workload: Workload, times: CommandTimes) -> None:
-        self._dram = open_dram(workload, len(workload))
-        self._arbiter = make_arbiter(self._dram)
-        self._chunk_key = len(workload)
-        self._fetch = _Chunks(workload, times)
-        self._phases = {
-            LD_PORT: _phases(workload, times, LD),
-            ST_PORT: _phases(workload, times, ST),
-        }
-        self._begins = [NEVER] * len(PORTS)
-        self._slots = [0] * len(PORTS)
-        self._keys = [0] * len(PORTS)
-        self._expected = [0] * len(PORTS)
+    def __init__(self, known: list[int], memory: Dram | None = None) -> None:
+        super().__init__(known, memory)
+        self.stretches: list[Stretch] = []
+        self.fetches: list[int] = []
+        self._since = 0
+        self._before = self.left.copy()
 
-    def run(self) -> BusUsage:
-        arbiter = self._arbiter
-        begins = self._begins
-        stretches: list[Stretch] = []
-        for port in range(len(PORTS)):
-            self._announce(port)
-        while arbiter.waiting or min(begins) < NEVER:
-            begin = arbiter.now
-            left = tuple(arbiter.left)
-            ended = arbiter.grant(min(begins))
-            fetch, load, store = (
-                before - after for before, after in zip(left, arbiter.left, strict=True)
-            )
-            if fetch + load + store:
-                stretches.append(Stretch(begin, arbiter.now, (fetch, load, store)))
-            if ended >= 0:
-                self._handle_end(ended)
-            for port, time in enumerate(begins):
-                if time == arbiter.now:
-                    slots = self._slots[port]
-                    if self._dram is not None:
-                        slots, _ = self._dram.begin(self._keys[port], time, slots)
-                    arbiter.begin(port, slots)
-                    begins[port] = NEVER
-        return BusUsage(tuple(stretches), tuple(self._fetch.phases))
-
-    def _announce(self, port: int) -> None:
-        """Record when the next data phase of ``port`` begins, if it has another one."""
+    def announce(
+        self,
+        port: int,
+        time: int,
+        slots: int,
+        result: int,
+        tail: int,
+        passing: PassingWords | None = None,
+    ) -> None:
         if port == FETCH_PORT:
-            self._keys[port] = self._chunk_key + len(self._fetch.phases)
-            self._begins[port], self._slots[port] = self._fetch.next()
-        else:
-            phase = next(self._phases[port], (NEVER, 0, 0, 0))
-            self._begins[port], self._slots[port], self._expected[port], self._keys[port] = phase
+            self.fetches.append(time)
+        super().announce(port, time, slots, result, tail, passing)
 
-    def _handle_end(self, port: int) -> None:
-        if port == FETCH_PORT:
-            self._fetch.handle_end(self._arbiter.now)
-        elif self._arbiter.now != self._expected[port]:
-            raise AssertionError(
-                f"a transfer of {PORTS[port]} leaves the bus at {self._arbiter.now}, not at "
-                f"{self._expected[port]}"
-            )
-        self._announce(port)
+    def begin(self, port: int, slots: int) -> None:
+        self._end_stretch()
+        super().begin(port, slots)
+        self._before[port] = slots
 
+    def grant(self, horizon: int) -> int:
+        ended = super().grant(horizon)
+        if ended >= 0:
+            self._end_stretch()
+        return ended
 
-def _phases(
-    workload: Workload, times: CommandTimes, unit: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the data phases of one unit as (begin, slots, end, command)."""
-    columns = workload.columns
-    members = workload.demands.by_unit[unit]
-    members = members[columns["slots"][members] > 0]
-    begin = times.start + columns["lead"]
-    end = times.end - columns["tail"]
-    yield from zip(
-        *(column[members].tolist() for column in (begin, columns["slots"], end)),
-        members.tolist(),
-        strict=True,
-    )
+    def _end_stretch(self) -> None:
+        """Record the slots that were granted while the set of ports stayed the same."""
+        fetch, load, store = (
+            before - after for before, after in zip(self._before, self.left, strict=True)
+        )
+        if fetch + load + store:
+            self.stretches.append(Stretch(self._since, self.now, (fetch, load, store)))
+        self._since = self.now
+        self._before = self.left.copy()
 
 
-class _Chunks:
-    """Data phases of the command fetch.
-
-    A chunk is requested when the chunk ``fetch_buffers`` earlier has been executed.
-    """
-
-    def __init__(self, workload: Workload, times: CommandTimes) -> None:
-        self._slots = workload.chunk_slots
-        self._timing = workload.timing
-        self._words = workload.timing.fetch_bytes // 8
-        self._word = workload.demands.word
-        self._arrival = times.arrival
-        self._used: list[int] = []  # cycle in which the last word of each chunk was executed
-        self._begin = 0
-        self.phases: list[tuple[int, int]] = []
-
-    def next(self) -> tuple[int, int]:
-        """Return when the next chunk of command words is read, as (begin, slots).
-
-        The previous chunk must have arrived.
-        """
-        chunk = len(self.phases)
-        if chunk == len(self._slots):
-            return NEVER, 0
-        freed = chunk - self._timing.fetch_buffers
-        requested = self._find_used_up(freed) + 1 if freed >= 0 else 0
-        before = self.phases[-1][1] if self.phases else 0
-        self._begin = max(requested + self._timing.constants.latency, before)
-        return self._begin, self._slots[chunk]
-
-    def handle_end(self, now: int) -> None:
-        self.phases.append((self._begin, now))
-
-    def _find_used_up(self, chunk: int) -> int:
-        """Return the cycle in which the last command word of ``chunk`` was executed.
-
-        SETs after an operation never wait within a chunk.
-        """
-        while len(self._used) <= chunk:
-            number = len(self._used)
-            last = (number + 1) * self._words - 1
-            latest = int(np.searchsorted(self._word, last, side="right")) - 1
-            if latest >= 0 and self._word[latest] >= number * self._words:
-                self._used.append(int(self._arrival[latest] - 1 + last - self._word[latest]))
-            else:
-                before = self._used[-1] + 1 if self._used else 0
-                self._used.append(max(before, self.phases[number][1]) + self._words - 1)
-        return self._used[chunk]
+class _ObservedRefreshedBus(_ObservedBus, RefreshedBus):
+    """Observed bus of a machine whose main memory has rows or a refresh."""
 
 
 Int64 = NDArray[np.int64]

@@ -6,7 +6,7 @@ and for the bus statistics (`dla_sim.inspection`). The engine without events use
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 
@@ -236,6 +236,8 @@ class SharedBus(BusArbiter):
     """
 
     __slots__ = ("_announced", "_banks", "_memory", "_results", "known")
+    observed: ClassVar[bool] = False
+    """True if every slot must be granted by :meth:`grant`, also without competing requesters."""
 
     def __init__(self, known: list[int], memory: MainMemory | None = None) -> None:
         super().__init__()
@@ -295,7 +297,9 @@ class SharedBus(BusArbiter):
                 refresh = self._memory.refresh
                 end = refresh.find_end(refresh.count_slots(time) + work)
             # no competing requester
-            if not (waiting or banks.busy or (announced and announced[0][0] < end)):
+            if not (
+                waiting or banks.busy or (announced and announced[0][0] < end) or self.observed
+            ):
                 self.now = end
                 self._last = port
                 self.known[result] = end + tail

@@ -336,11 +336,16 @@ def run_units(workload: Workload, dram: Dram | None) -> Times:
     """Run all units of a machine; a time that stays ``NEVER`` is of a program that stops early."""
     times = Times(workload)
     bus = SharedBus(times.known) if dram is None else RefreshedBus(times.known, dram)
+    run_on(workload, times, bus)
+    return times
+
+
+def run_on(workload: Workload, times: Times, bus: SharedBus) -> None:
+    """Run all units of a machine on its bus, and record the times in ``times``."""
     sequences = Sequences(workload, times, bus)
     sequences.settle()
     while bus.proceed():
         sequences.settle()
-    return times
 
 
 class Sequences:

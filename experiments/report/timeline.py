@@ -133,7 +133,7 @@ def _name_contention(command: Command, operands: Operands, arch: Arch) -> dict[s
 
 def _add_bus(trace: PerfettoTrace, ran: Trace, offset: int) -> None:
     """Add the chunks of command words, and the share of bus slots that each requester gets."""
-    usage = bus_usage(ran.workload, ran.times)
+    usage = bus_usage(ran.workload)
     for number, (begin, end) in enumerate(usage.chunks):
         span = (offset + begin, offset + end)
         trace.add_slice("command fetch", f"chunk {number}", "ISSUE", span)

@@ -8,7 +8,6 @@ import pytest
 
 from dla_sim.device import Device
 from dla_sim.engine.bus import PORTS
-from dla_sim.engine.times import compute_times
 from dla_sim.inspection import BusUsage, bus_usage
 from dla_sim.timing import Timing
 from isa.program import Program
@@ -38,8 +37,7 @@ def _granted_by_ticks(
 
 
 def _usage(program: Program, timing: Timing) -> BusUsage:
-    workload = Device(program.arch, timing).load(program).workload
-    return bus_usage(workload, compute_times(workload))
+    return bus_usage(Device(program.arch, timing).load(program).workload)
 
 
 @pytest.mark.parametrize("isa", COMPUTE)

@@ -192,7 +192,7 @@ def test_areas_of_counters_are_the_slots_of_the_bus_and_the_waits_for_the_scratc
         found = _read(runs)
         expected = Counter[str]()
         for run in runs:
-            for stretch in bus_usage(run.trace.workload, run.trace.times).stretches:
+            for stretch in bus_usage(run.trace.workload).stretches:
                 for port, slots in zip(("fetch", "LD", "ST"), stretch.granted, strict=True):
                     expected[f"bus {port}"] += slots
             for unit, causes in run.trace.units.items():
