@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa import memory
+
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
@@ -212,3 +214,29 @@ def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
             kept.append(node)
             needed.update(node.inputs)
     return kept[::-1]
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Family that can run a node on some machine, or None with the ``reason`` and its ``rule``."""
+
+    family: str | None
+    reason: str | None = None
+    rule: str = ""
+
+
+def verify_size(values: Iterable[Value]) -> None:
+    """Raise InputError if all values together are larger than the memory limit."""
+    sizes = {value.name: value.elements * _item_bytes(value.dtype) for value in values}
+    if sizes:
+        largest = max(sizes, key=sizes.__getitem__)
+        memory.require(
+            sum(sizes.values()), f"the values of the network, the largest of them '{largest}'"
+        )
+
+
+def _item_bytes(dtype: str) -> int:
+    try:
+        return np.dtype(dtype).itemsize
+    except TypeError:  # a type unknown to NumPy, which this project never creates
+        return 1

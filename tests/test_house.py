@@ -54,7 +54,9 @@ LATE = {
     "byoc.host.sessions": "what cuts .tflite models is for those who run them",
     "byoc.layout.region": "what lays out values, and makes movements one, is for machines of words",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
-    "byoc.package.package": "packages of ONNX models do not need the reader of .tflite models",
+    "byoc.package.archive": "graphs from the cache are not checked",
+    "byoc.package.package": "packages of ONNX models do not need the reader of .tflite models, and "
+    "models from the cache are not checked",
     "dla": "what words errors is for those who call a function",
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at "

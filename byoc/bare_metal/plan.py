@@ -11,7 +11,7 @@ from byoc.bare_metal.calls import BufferArgument, CCall, StructArgument, c_type,
 from byoc.bare_metal.host_parts import HostTranslator, copy_call
 from byoc.compiled import CompiledNetwork, Region
 from byoc.graph import StatePair, Value
-from byoc.layout.region import get_boundary_layout
+from byoc.layout.boundary import get_boundary_layout
 from byoc.operators import domain
 from byoc.operators.layer import align
 from byoc.package.interface import NetworkPort

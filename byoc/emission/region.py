@@ -19,7 +19,8 @@ from byoc.estimate.account import price_cycles
 from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import Compute
 from byoc.graph import Value
-from byoc.layout.region import compute_stored_shape, finer_parts, has_stated_layouts
+from byoc.layout.boundary import compute_stored_shape
+from byoc.layout.region import finer_parts, has_stated_layouts
 from byoc.operators.geometry import Geometry
 from byoc.operators.layer import (
     OperatorLayer,

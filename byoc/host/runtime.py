@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from byoc.compiled import CompiledNetwork, HostPart, Region
 from byoc.graph import Graph, Value
 from byoc.host.sessions import PartSession, opener
-from byoc.layout.region import from_stored, to_stored
+from byoc.layout.boundary import from_stored, to_stored
 from byoc.operators import domain
 from isa.arch import Arch
 from isa.errors import InputError

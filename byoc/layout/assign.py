@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from byoc.layout.boundary import boundary_layouts
 from byoc.layout.copying import (
     Assignment,
     RegionTensors,
@@ -23,7 +24,6 @@ from byoc.layout.copying import (
 )
 from byoc.operators.matmul import to_plane
 from byoc.operators.operator import Operator
-from byoc.operators.packing import boundary_layouts
 from byoc.operators.records import Operand
 from isa.layout import Layout
 from isa.ops.products import NARROW
@@ -43,7 +43,7 @@ def assign_layouts(
 
     A tensor keeps its producer's layout. A consumer that needs another layout reads a copy; the
     copy is made once and shared. Region inputs and outputs get one of
-    :func:`byoc.operators.packing.boundary_layouts`: inputs the layout that their consumers need,
+    :func:`byoc.layout.boundary.boundary_layouts`: inputs the layout that their consumers need,
     which may have narrow atoms; outputs their producer's layout or one of few bytes. Movements
     become copies of bytes.
 

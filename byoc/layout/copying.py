@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.layout.boundary import boundary_layouts, default_layout
 from byoc.operators.copies import copies, fills, get_filled_byte
 from byoc.operators.gather import MAX_PIECES_PER_MOVE, Int64, find_moved_pieces
 from byoc.operators.movement import Alias
 from byoc.operators.operator import Operator
-from byoc.operators.packing import boundary_layouts, default_layout, find_packed_pieces
+from byoc.operators.packing import find_packed_pieces
 from byoc.operators.pieces import NOTHING, REMEMBERED_MAPS, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.records import Operand
 from isa.layout import Layout

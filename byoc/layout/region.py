@@ -1,21 +1,19 @@
-"""Layouts of a region's tensors: inside, and at the boundary where the host packs and unpacks."""
+"""Layouts of the tensors inside a region, and of its constants."""
 
 from collections.abc import Callable, Mapping
-from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
+from byoc.layout.boundary import to_atoms
 from byoc.operators.operator import Operator
-from byoc.operators.packing import boundary_layout, from_atoms, pack_operation, to_atoms
+from byoc.operators.packing import pack_operation
 from byoc.operators.records import Operand
 from byoc.operators.rules import Finding
 from byoc.options import target_of
 from isa.arch import IDEAL, Arch, Memory
 from isa.layout import Layout, dense
-from isa.program import Program, Tensor
 
 
 def lay_out(
@@ -115,47 +113,3 @@ def pack_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
                 np.int8, copy=False
             )
     return found
-
-
-def compute_stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory) -> tuple[int, ...]:
-    """Return the shape of a region input or output in memory: the model's shape in ideal memory.
-
-    Raises AssertionError if the shape would not tell the host the ``layout``.
-    """
-    if memory == IDEAL:
-        return shape
-    if boundary_layout(shape, layout.stored) != layout:
-        raise AssertionError(f"{layout.stored} does not identify the layout {layout} of {shape}")
-    return layout.stored
-
-
-def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
-    """Return an array with its elements in the memory order that a program reads.
-
-    The tensor is dense in ideal memory and consists of atoms in banked memory.
-    """
-    if arch.memory == IDEAL:
-        return np.ascontiguousarray(array).reshape(tensor.shape)
-    return to_atoms(array, boundary_layout(array.shape, tensor.shape))
-
-
-def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDArray[Any]:
-    """Return a tensor that a program has written, with its elements in the model's order."""
-    return array if arch.memory == IDEAL else from_atoms(array, boundary_layout(shape, array.shape))
-
-
-def get_boundary_layout(shape: tuple[int, ...], tensor: Tensor, arch: Arch) -> Layout:
-    """Return the layout of a program's input or output that has ``shape`` in the model."""
-    if arch.memory == IDEAL:
-        return Layout(1, prod(shape), 1)
-    return boundary_layout(shape, tensor.shape)
-
-
-def count_packed_bytes(programs: Mapping[int, Program]) -> Mapping[tuple[int, str], int]:
-    """Return the bytes of every tensor that the host packs or unpacks, by region and name."""
-    return {
-        (index, tensor.name): tensor.nbytes
-        for index, program in programs.items()
-        for tensor in program.tensors
-        if program.arch.memory != IDEAL
-    }

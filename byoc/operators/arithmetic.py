@@ -444,7 +444,7 @@ class Comparison(SubtractionOperator):
             zero_points=(a.zero_point, b.zero_point, a.offset),
             offset=a.offset,
             relation=node.op_type,
-            flags=domain.whole(result, domain.elementwise_shape(result.shape)),
+            flags=Operand.from_value(result, domain.elementwise_shape(result.shape)),
         )
 
     @classmethod

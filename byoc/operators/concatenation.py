@@ -147,9 +147,9 @@ def _alias(record: ConcatRecord, sources: tuple[Value, ...], starts: tuple[int, 
         name=record.node.name,
         kind="DMA",
         inputs=tuple(
-            domain.whole(value, domain.elementwise_shape(value.shape)) for value in sources
+            Operand.from_value(value, domain.elementwise_shape(value.shape)) for value in sources
         ),
-        output=domain.whole(record.result, domain.elementwise_shape(record.result.shape)),
+        output=Operand.from_value(record.result, domain.elementwise_shape(record.result.shape)),
         onnx_nodes=record.node.onnx_nodes,
         offsets=starts,
         constant_operands=domain.constants_of(sources),

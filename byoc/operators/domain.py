@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
-from byoc.operators.records import Operand
 from byoc.operators.rules import Finding, finding, rule
 from byoc.options import Target
 from isa.numerics import steps
@@ -139,11 +138,6 @@ def elementwise_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) <= 3:
         return shape or (1,)
     return (int(np.prod(shape[:-2])), *shape[-2:])
-
-
-def whole(value: Value, shape: tuple[int, ...]) -> Operand:
-    """Return an operand that is a whole tensor, viewed with the given shape."""
-    return Operand(value.name, shape, dtype="int32" if value.dtype == "int32" else "int8")
 
 
 # Requirements that several families use

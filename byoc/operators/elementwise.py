@@ -56,12 +56,12 @@ def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
     """
     *sources, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
     shape = domain.elementwise_shape(result.shape)
-    inputs: tuple[Operand, ...] = tuple(domain.whole(source, shape) for source in sources)
+    inputs: tuple[Operand, ...] = tuple(Operand.from_value(source, shape) for source in sources)
     return {
         "name": node.name,
         "kind": kind,
         "inputs": inputs,
-        "output": domain.whole(result, shape),
+        "output": Operand.from_value(result, shape),
         "onnx_nodes": node.onnx_nodes,
     }
 
@@ -322,8 +322,8 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": node.name,
         "kind": "ELTWISE",
-        "inputs": (domain.whole(a, shape), domain.whole(b, shape)),
-        "output": domain.whole(result, shape),
+        "inputs": (Operand.from_value(a, shape), Operand.from_value(b, shape)),
+        "output": Operand.from_value(result, shape),
         "onnx_nodes": node.onnx_nodes,
         "constant_operands": domain.constants_of((a, b)),
     }
@@ -342,9 +342,9 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
     return {
         **found,
         "inputs": tuple(
-            domain.whole(value, shape) for value, shape in zip((a, b), shapes, strict=True)
+            Operand.from_value(value, shape) for value, shape in zip((a, b), shapes, strict=True)
         ),
-        "output": domain.whole(result, (channels.size, length.size)),
+        "output": Operand.from_value(result, (channels.size, length.size)),
         "repeats": repeats,
         "starts": tuple(islice(starts, MOST_SLICES)),
         "cuts": prod(axis.size for axis in outer),

@@ -301,7 +301,7 @@ class Movement(Operator):
         source = record.source
         result = record.result
         if record.dense and record.rescaled:
-            output = domain.whole(result, domain.elementwise_shape(result.shape))
+            output = Operand.from_value(result, domain.elementwise_shape(result.shape))
             return (rescale(node, source, result, output, record.pieces[0].source),)
         if record.dense:
             return (_alias(record),)
@@ -371,7 +371,7 @@ def _alias(record: MovementRecord) -> Alias:
         name=record.node.name,
         kind="DMA",
         inputs=(Operand(record.source.name, shape, record.pieces[0].source),),
-        output=domain.whole(record.result, shape),
+        output=Operand.from_value(record.result, shape),
         onnx_nodes=record.node.onnx_nodes,
     )
 

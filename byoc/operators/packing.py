@@ -23,7 +23,6 @@ from isa.arch import IDEAL, WORD_KEYS, Arch
 from isa.layout import Layout
 from isa.ops.convolution import MAPPING
 from isa.ops.products import NARROW, pixel_bytes
-from isa.packing import atoms_of
 
 BLOCKS = range(2, 9)
 """Block sizes of depth-to-space in which the last axis of a byte map is searched."""
@@ -31,40 +30,6 @@ RULE = (
     "with banked memory operands are tensors of channels, matrices, or slices of whole images of "
     "them"
 )
-
-
-def default_layout(shape: tuple[int, ...], atom: int) -> Layout:
-    """Return the default layout of a tensor.
-
-    A tensor (N, C, …) is stored as N images of C channels, a matrix (M, K) as K channels.
-    """
-    if len(shape) <= 1:
-        return Layout(prod(shape), 1, atom)
-    if len(shape) == 2:
-        return Layout(shape[1], shape[0], atom, by_row=True).canonical
-    return Layout(shape[1], prod(shape[2:]), atom, images=shape[0]).canonical
-
-
-def boundary_layouts(shape: tuple[int, ...], atom: int) -> tuple[Layout, ...]:
-    """Return the layouts that a region input or output may have: the default, by row, and dense.
-
-    The stored shape (surfaces, positions, atom) identifies the layout; of layouts with equal stored
-    shape only the first is allowed.
-    """
-    found: dict[tuple[int, ...], Layout] = {}
-    rows = Layout(shape[-1] if shape else 1, prod(shape[:-1]), atom, by_row=True)
-    for layout in (default_layout(shape, atom), rows.canonical, Layout(prod(shape), 1, atom)):
-        found.setdefault(layout.stored, layout)
-    return tuple(found.values())
-
-
-@lru_cache(maxsize=1024)
-def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
-    """Return the layout of a region input or output that is stored with shape ``stored``.
-
-    ``shape`` is its shape in the model.
-    """
-    return next(layout for layout in boundary_layouts(shape, stored[-1]) if layout.stored == stored)
 
 
 def find_packed_pieces(
@@ -295,24 +260,3 @@ def _split_into_atoms(nest: LoopNest, atom: int) -> LoopNest:
     groups, rest = divmod(nest.groups, shared)
     groups = 1 if rest else groups
     return replace(sizes, groups=groups, channel_step=channels // groups if shared > 1 else 0)
-
-
-def to_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
-    """Return a tensor of the model in its memory layout: (images · surfaces, positions, atom)."""
-    if layout.by_row:
-        images = array.reshape(layout.images, layout.positions, layout.channels).swapaxes(1, 2)
-    else:
-        images = array.reshape(layout.images, layout.channels, layout.positions)
-    return np.ascontiguousarray(np.concatenate([atoms_of(image, layout.atom) for image in images]))
-
-
-def from_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
-    """Return the elements of a stored tensor in row-major order of the model's tensor.
-
-    This is the inverse of :func:`to_atoms`.
-    """
-    images = array.reshape(layout.images, layout.surfaces, layout.positions, layout.atom).swapaxes(
-        2, 3
-    )
-    channels = images.reshape(layout.images, -1, layout.positions)[:, : layout.channels]
-    return np.ascontiguousarray(channels.swapaxes(1, 2) if layout.by_row else channels).reshape(-1)

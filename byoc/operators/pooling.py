@@ -144,8 +144,8 @@ class PoolOperator(WindowOperator):
         return cls(
             name=node.name,
             kind="POOL",
-            inputs=(domain.whole(source, plane),),
-            output=domain.whole(result, domain.plane(result.shape)),
+            inputs=(Operand.from_value(source, plane),),
+            output=Operand.from_value(result, domain.plane(result.shape)),
             onnx_nodes=node.onnx_nodes,
             mode=mode,
             kernel=kernel_of(graph, node),

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.graph import Value
 from byoc.operators.nest import LoopNest
 from byoc.operators.pieces import Dim
 from isa.layout import Layout, dense
@@ -79,6 +80,11 @@ class Operand:
     offset: int = 0
     dtype: Literal["int8", "int32"] = "int8"
     assigned: Layout | None = None
+
+    @classmethod
+    def from_value(cls, value: Value, shape: tuple[int, ...]) -> Operand:
+        """Return an operand that is a whole tensor, viewed with the given shape."""
+        return cls(value.name, shape, dtype="int32" if value.dtype == "int32" else "int8")
 
     @property
     def elements(self) -> int:

@@ -29,7 +29,7 @@ from pathlib import Path
 import onnx
 
 from byoc import operators
-from byoc.graph import Graph, Node
+from byoc.graph import Annotation, Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
@@ -267,15 +267,6 @@ def _check_operator(owner: str, name: str) -> None:
     if known != name:
         remedy = f"write {known}" if known else "write the name of one"
         raise PluginError(f"{owner}: no ONNX operator is called {name}; {remedy}")
-
-
-@dataclass(frozen=True)
-class Annotation:
-    """Family that can run a node on some machine, or None with the ``reason`` and its ``rule``."""
-
-    family: str | None
-    reason: str | None = None
-    rule: str = ""
 
 
 def annotate(graph: Graph) -> tuple[Annotation, ...]:

@@ -132,8 +132,8 @@ class TableOperator(ElementwiseOperator):
         order = np.arange(TABLE_BYTES) ^ (128 if data.dtype == "uint8" else 0)
         stored = domain.to_stored_integers(table.constant[..., order])
         if stored.ndim == 1:
-            inputs = (domain.whole(data, shape),)
-            output = domain.whole(result, shape)
+            inputs = (Operand.from_value(data, shape),)
+            output = Operand.from_value(result, shape)
             return (
                 cls(
                     name=node.name,
@@ -176,8 +176,8 @@ def make_look_up(
     return TableOperator(
         name=node.name,
         kind="ACT",
-        inputs=(domain.whole(source, shape),),
-        output=domain.whole(result, shape),
+        inputs=(Operand.from_value(source, shape),),
+        output=Operand.from_value(result, shape),
         onnx_nodes=node.onnx_nodes,
         table=table,
     )

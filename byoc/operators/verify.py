@@ -3,19 +3,15 @@
 A package can come from any source.
 """
 
-from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from byoc.graph import Graph, Node, Value
+from byoc.graph import Graph, Node, Value, verify_size
 from byoc.operators.domain import FLAGS, INDEX
 from byoc.operators.forms import Kinds, flag, integer, numeric, several
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.records import MANY
 from byoc.operators.registry import get_built_in_families
-from isa import memory
 from isa.errors import InputError
 
 
@@ -106,22 +102,6 @@ def _verify_value(value: Value) -> None:
                 f"'{value.name}' of shape {value.shape} has {quantization.scale.size} scales "
                 f"along axis {axis}",
             )
-
-
-def verify_size(values: Iterable[Value]) -> None:
-    sizes = {value.name: value.elements * _item_bytes(value.dtype) for value in values}
-    if sizes:
-        largest = max(sizes, key=sizes.__getitem__)
-        memory.require(
-            sum(sizes.values()), f"the values of the network, the largest of them '{largest}'"
-        )
-
-
-def _item_bytes(dtype: str) -> int:
-    try:
-        return np.dtype(dtype).itemsize
-    except TypeError:  # a type unknown to NumPy, which this project never creates
-        return 1
 
 
 def _verify_canonical(graph: Graph, node: Node) -> None:

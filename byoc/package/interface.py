@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node, Quantization, Value
+from byoc.graph import Annotation, Graph, Node, Quantization, Value
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.operators.registry import Annotation
 from byoc.operators.rules import Finding, finding
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package

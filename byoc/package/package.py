@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 import onnx
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from byoc.frontend.onnx.file import check_model, parse_model
-from byoc.graph import Graph
-from byoc.operators.registry import Annotation
+from byoc.graph import Annotation, Graph
 from byoc.package.archive import (
     MANIFEST,
     MODELS,
@@ -34,7 +32,7 @@ from byoc.package.archive import (
     members,
     read_archive,
 )
-from byoc.runtimes.protobuf import embed_constants
+from byoc.runtimes.protobuf import embed_constants, parse_model
 from isa.errors import InputError
 from isa.files import archive_bytes, write_atomically
 from isa.installation import NAME, version_of
@@ -254,6 +252,8 @@ class Package:
             return fold_shapes(remove_variables(file))
         model = parse_model(self.read_member(name), source, "compile the model again")
         if not self.trusted:
+            from byoc.frontend.onnx.file import check_model
+
             check_model(model, source)
         return model
 

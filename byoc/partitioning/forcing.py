@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from byoc.graph import Graph, Node
-from byoc.operators.registry import Annotation
+from byoc.graph import Annotation, Graph, Node
 from byoc.package.package import Package, build_package
 from isa.errors import InputError, suggest_name
 

@@ -10,12 +10,12 @@ from typing import Literal
 
 from byoc.compiled import HostPart, Partition, Placement, Region
 from byoc.estimate.constants import MAX_OPERATIONS
-from byoc.graph import Graph, Node
+from byoc.graph import Annotation, Graph, Node
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES, SELECT
 from byoc.operators.operator import Operator
-from byoc.operators.registry import Annotation, annotate, check, load_installed_families, lower
+from byoc.operators.registry import annotate, check, load_installed_families, lower
 from byoc.operators.rules import (
     OTHER_ROUNDING,
     Finding,

@@ -20,8 +20,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
+from isa.errors import InputError
+
 LARGE_BYTES = 1 << 16
 HUGE_BYTES = 1 << 25
+REMEDY = "export it again"
 SHARED_BYTES = 1 << 20
 """Size in bytes from which models and sessions share a constant instead of copying it."""
 _SHARED_TYPES = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
@@ -514,3 +517,15 @@ def read_defined_results(model: ModelProto) -> dict[str, str]:
     """
     own = (entry for entry in model.metadata_props if entry.key.startswith(OWN_KEY))
     return {entry.key.removeprefix(OWN_KEY): entry.value for entry in own}
+
+
+def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto:
+    """Parse a model without checking it; ``source`` is its name in messages."""
+    wrong = InputError(f"{source}: not an ONNX model, or a truncated one; {remedy}")
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception as error:  # protobuf's DecodeError has no type information to catch it by
+        raise wrong from error
+    if not model.HasField("graph") or not model.graph.node or not model.opset_import:
+        raise wrong
+    return model

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from byoc.compiled import HostPart, Partition, Placement, Region
-from byoc.graph import Graph, Node
+from byoc.graph import Annotation, Graph, Node
 from byoc.host.sessions import estimate_cycles
-from byoc.operators.registry import Annotation
 from byoc.operators.rules import make_unknown_operator
 from byoc.partitioning.forcing import FORCED
 from byoc.partitioning.partition import NodeGroup, boundary, merge, readers

@@ -22,7 +22,7 @@ from byoc.compiled import CompiledNetwork, Partition, Region
 from byoc.estimate.constants import HOST_BYTES_PER_CYCLE
 from byoc.graph import Graph
 from byoc.host.sessions import estimate_cycles
-from byoc.layout.region import count_packed_bytes
+from byoc.layout.boundary import count_packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.options import CompileOptions
 from byoc.package.interface import Interface, NetworkPort, connect

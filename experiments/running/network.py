@@ -151,6 +151,14 @@ Nodes are kept on the CPU after import.
 """
 
 
+def _has_external_data(content: bytes, model: str) -> bool:
+    if b"location" not in content:  # key of an external file's name
+        return False
+    from byoc.frontend.onnx.file import has_external_data
+
+    return has_external_data(content, model)
+
+
 def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     """Return the cache key of a network's package; None if it must not be cached.
 
@@ -158,15 +166,13 @@ def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     package; the model file is missing; the samples are not in a file; the weights may be in further
     files, which the key does not cover.
     """
-    from byoc.frontend.onnx.file import has_external_data
-
     samples = given.calibration
     if samples is not None and (not isinstance(samples, Path) or file_fault(samples)):
         return None
     if builtin is None and file_fault(Path(model)):
         return None
     content = b"" if builtin else Path(model).read_bytes()
-    external = builtin is None and not is_tflite(Path(model)) and has_external_data(content, model)
+    external = builtin is None and not is_tflite(Path(model)) and _has_external_data(content, model)
     if external or (builtin is not None and builtin.dataset() is not None):
         return None
     source = (builtin.name, "") if builtin else (Path(model).stem, sum_of(content))

@@ -16,6 +16,7 @@ from byoc.compiler import compile, partition_package
 from byoc.emission.region import layers_of
 from byoc.importing import import_model
 from byoc.layout.assign import assign_layouts
+from byoc.layout.boundary import default_layout
 from byoc.layout.copying import (
     Assignment,
     add_fill,
@@ -31,7 +32,6 @@ from byoc.operators.gather import MAX_PIECES_PER_MOVE
 from byoc.operators.geometry import Geometry
 from byoc.operators.matmul import DynamicMatMul
 from byoc.operators.operator import Operator
-from byoc.operators.packing import default_layout
 from byoc.operators.pieces import Dim, Piece
 from byoc.operators.records import Operand
 from byoc.options import CompileOptions

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from byoc.layout.assign import assign_layouts
-from byoc.operators.copies import StridedCopy
-from byoc.operators.packing import (
+from byoc.layout.boundary import (
     boundary_layout,
     boundary_layouts,
     default_layout,
     from_atoms,
     to_atoms,
 )
+from byoc.operators.copies import StridedCopy
 from byoc.operators.pieces import Dim
 from byoc.operators.records import Operand
 from isa.layout import Layout

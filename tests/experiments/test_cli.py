@@ -18,6 +18,7 @@ from experiments.models import MODELS
 from experiments.running import given
 from tests.experiments.command_line import dla
 
+MAIN = "from experiments.cli.main import main"
 HEAVY = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy", "matplotlib", "PIL")
 
 
@@ -34,28 +35,35 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "most"),
+    ("program", "most", "starts"),
     [
-        ("import dla", 6),
-        ("from experiments.cli.main import main; main(['--help'])", 42),
-        ("from experiments.cli.main import main; main(['run', 'digits-cnn', '--no-advice'])", 600),
+        ("import dla", 6, 1),
+        (f"{MAIN}; main(['--help'])", 42, 1),
+        (f"{MAIN}; main(['run', 'digits-cnn', '--no-advice'])", 600, 1),
+        (f"{MAIN}; main(['run', 'autoencoder', '--no-advice'])", 465, 2),
     ],
 )
-def test_a_start_imports_few_modules(program: str, most: int, tmp_path: Path) -> None:
+def test_a_start_imports_few_modules(
+    program: str, most: int, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The numbers limit the modules that are not in Python's standard library.
 
-    Which of the library an interpreter loads by itself depends on the packages beside it.
+    Which of the library an interpreter loads by itself depends on the packages beside it. The last
+    of several starts is counted: its compiled network comes from the cache.
     """
+    monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("DLA_NO_CACHE", raising=False)
     counted = f"import sys; bare = set(sys.modules); {program}; found = sys.modules.keys() - bare"
     own = "[one for one in found if one.partition('.')[0] not in sys.stdlib_module_names]"
     shown = f"print(*sorted({own}), file=sys.stderr)"
-    found = subprocess.run(
-        [sys.executable, "-c", f"{counted}; {shown}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    for _ in range(starts):
+        found = subprocess.run(
+            [sys.executable, "-c", f"{counted}; {shown}"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
     assert len(found.stderr.split()) <= most, found.stderr
 
 

@@ -162,7 +162,7 @@ def _nothing(folder: Path, rng: random.Random) -> None:
 _MODELS = ("float.onnx", "tiny.onnx", "qoperator.onnx", "qdq.onnx", "random.onnx")
 IMAGE = ("--image", "0=zeros.bin")
 _ONNX = (
-    "byoc.frontend.onnx.file.parse_model",
+    "byoc.runtimes.protobuf.parse_model",
     "byoc.frontend.onnx.file.check_model",
     "byoc.frontend.onnx.file._check_text",
 )

@@ -33,7 +33,7 @@ from byoc.frontend.onnx.node_checks import (
     check_scales,
     constants_of,
 )
-from byoc.runtimes.protobuf import all_nodes, bodies, node_label
+from byoc.runtimes.protobuf import REMEDY, all_nodes, bodies, node_label, parse_model
 from isa import memory
 from isa.errors import InputError, PluginError
 from isa.reading import check_file, first_line
@@ -47,7 +47,6 @@ ANY_SIZE = -1
 _NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
 MAXIMUM_CALLED = 1 << 17
 """Maximum number of nodes after replacing function calls by their bodies."""
-REMEDY = "export it again"
 
 _BITS = {
     **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
@@ -158,20 +157,6 @@ def _list_stored_tensors(model: ModelProto) -> Iterator[TensorProto]:
                 yield attribute.t
 
 
-def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto:
-    """Parse a model without checking it; ``source`` is its name in messages."""
-    import onnx
-
-    wrong = InputError(f"{source}: not an ONNX model, or a truncated one; {remedy}")
-    try:
-        model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's DecodeError has no type information to catch it by
-        raise wrong from error
-    if not model.HasField("graph") or not model.graph.node or not model.opset_import:
-        raise wrong
-    return model
-
-
 def check_model(model: ModelProto, source: str) -> None:
     """Raise InputError unless the model is consistent and complete, without data in other files.
 
@@ -228,8 +213,6 @@ def check_model(model: ModelProto, source: str) -> None:
 
 def has_external_data(content: bytes, source: str) -> bool:
     """Return True if the model in ``content`` has data in external files."""
-    if b"location" not in content:  # key of the file's name
-        return False
     return any(
         tensor.data_location == TensorProto.EXTERNAL
         for tensor in _list_stored_tensors(parse_model(content, source))

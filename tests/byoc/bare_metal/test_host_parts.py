@@ -17,7 +17,7 @@ from byoc.bare_metal.bundle import FIXED
 from byoc.bare_metal.calls import C_TYPES
 from byoc.bare_metal.host_parts import _copy_pieces, _find_table
 from byoc.graph import Value
-from byoc.operators.packing import boundary_layouts, from_atoms, to_atoms
+from byoc.layout.boundary import boundary_layouts, from_atoms, to_atoms
 from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.cli.main import main
 from tests.byoc.bare_metal.images import build_bundle, build_library
