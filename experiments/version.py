@@ -4,19 +4,12 @@ An installed copy does not contain later edits of a checkout; :func:`other_check
 checkout.
 """
 
-import hashlib
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import isa
-from isa.installation import version_of
+from isa.installation import NAME, version_of
+from isa.sources import HOME, list_sources, sources_digest
 
-PROJECT = "dla-byoc-simulator"
-"""Name of the distribution."""
-HOME = Path(isa.__file__).resolve().parents[1]
-"""Folder that contains the packages that run."""
-_SUFFIXES = (".py", ".npz", ".onnx", ".toml", ".csv")
 _PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
 _MARKS = (
     "pyproject.toml",
@@ -30,7 +23,7 @@ _MARKS = (
 @cache
 def tool_version() -> str:
     """Return the version of the installed distribution; ``unknown`` if it is not installed."""
-    return version_of(PROJECT) or "unknown"
+    return version_of(NAME) or "unknown"
 
 
 @cache
@@ -40,29 +33,6 @@ def compiler_version() -> str:
     The digest covers the code that programs and their cycles depend on.
     """
     return f"{tool_version()}+{sources_digest('byoc', 'dla_sim', 'isa')[:12]}"
-
-
-def sources_digest(*folders: str) -> str:
-    """Return the SHA-256 of all files of code and data in some folders, or of single files."""
-    return hashlib.sha256("".join(map(_digest_folder, folders)).encode()).hexdigest()
-
-
-@cache
-def _digest_folder(folder: str) -> str:
-    whole = hashlib.sha256()
-    for path in _sources(HOME, [folder]):
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(HOME).as_posix()} {len(content)} ".encode() + content)
-    return whole.hexdigest()
-
-
-def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
-    """Return the files of code and data in some folders of ``home``, sorted folder by folder."""
-    found = (
-        sorted(path for path in (place, *place.rglob("*")) if path.suffix in _SUFFIXES)
-        for place in (home / folder for folder in folders)
-    )
-    return [path for paths in found for path in paths]
 
 
 def other_checkout(folder: Path) -> Path | None:
@@ -81,7 +51,7 @@ def _contents(home: Path) -> dict[str, bytes]:
 
     experiments/dla is installed as dla.
     """
-    files = _sources(home, (*_PACKAGES, "dla"))
+    files = list_sources(home, (*_PACKAGES, "dla"))
     return {
         _find_installed_name(path.relative_to(home).as_posix()): path.read_bytes() for path in files
     }

@@ -70,6 +70,8 @@ class Access(_Box):
 
         The last axis has the ``nbytes`` contiguous bytes.
         """
+        if not self.dims:
+            return memory[self.address : self.end]
         shape = (*(count for count, _ in self.dims), self.nbytes)
         strides = (*(stride for _, stride in self.dims), 1)
         return np.ndarray(shape, memory.dtype, memory, self.address, strides)

@@ -44,9 +44,7 @@ from byoc.operators.rules import (
 )
 from byoc.options import Target
 from isa.errors import PluginError, suggest_name
-from isa.plugins import OPERATORS, load_entry_points
-
-PROJECT = "the project"
+from isa.plugins import OPERATORS, PROJECT, load_entry_points
 
 
 @dataclass(frozen=True, eq=False)

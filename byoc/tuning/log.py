@@ -28,7 +28,10 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def text(self) -> str:
-        return json.dumps(self.model_dump(), separators=(",", ":"), ensure_ascii=False) + "\n"
+        return (
+            json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False)
+            + "\n"
+        )
 
 
 class LoggedSite(_Line):
@@ -56,12 +59,6 @@ class TuningHeader(_Line):
     options: str
     search: dict[str, int | bool | list[str]]
     layers: list[LoggedSite]
-
-    def text(self) -> str:
-        return (
-            json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False)
-            + "\n"
-        )
 
 
 class _Measured(_Line):

@@ -17,9 +17,10 @@ from experiments.extras import require_plotly
 from experiments.literal import say
 from experiments.running.declared import option, same
 from experiments.running.given import MachineChoice, ProgramRequest
-from experiments.version import HOME, other_checkout
+from experiments.version import other_checkout
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.sources import HOME
 
 if TYPE_CHECKING:
     from experiments.rtl.export import ExportSource

@@ -26,10 +26,11 @@ from experiments.cli import results
 from experiments.literal import literal, say
 from experiments.running.declared import CommandOption, list_declared
 from experiments.running.given import Compiling, Given, MachineChoice, RunRequest
-from experiments.version import HOME, other_checkout
+from experiments.version import other_checkout
 from isa import memory
 from isa.errors import InputError
 from isa.progress import Progress, silent
+from isa.sources import HOME
 
 PROGRESS_SECONDS = 10.0
 """Time between two lines of progress of a command whose standard error is no terminal."""

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from byoc.package.package import Package, load_package, package_bytes
-from experiments.version import sources_digest
 from isa import memory
 from isa.errors import InputError
 from isa.files import ANSWER, HEAD, PACKAGE, is_leftover, kind_of, write_atomically
 from isa.installation import NAME, is_private, processor, users_folder, version_of
 from isa.plugins import OPERATORS, has_entry_points
+from isa.sources import sources_digest
 
 LARGEST = 2 << 30
 """Maximum size of all entries together, in bytes.

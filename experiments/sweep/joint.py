@@ -40,9 +40,10 @@ from experiments.sweep.results import (
 from experiments.sweep.spec import JointGoal, Spec, parse_spec, place_file
 from experiments.sweep.store import Store, canonical
 from experiments.sweep.units import UNITS, add_units
-from experiments.version import PROJECT, compiler_version
+from experiments.version import compiler_version
 from isa.arch import PeArray, flat
 from isa.errors import InputError
+from isa.installation import NAME
 
 MOST_ROWS = 10
 """Most machines of the printed table."""
@@ -220,7 +221,7 @@ def collect_joint(
     goal = spec.goal
     if goal is None:
         return None
-    version = versions[PROJECT] if versions else compiler_version()
+    version = versions[NAME] if versions else compiler_version()
     sides = {
         f"pe.{side}"
         for side in PeArray.model_fields

@@ -37,9 +37,9 @@ from experiments.sweep.results import flat_row, load, load_sweep, reasons
 from experiments.sweep.spec import Spec, load_spec, parse_spec, read_text
 from experiments.sweep.store import SYSTEMS, Store, canonical
 from experiments.sweep.tasks import NetworkPlanner, Preparation, prepare_networks
-from experiments.version import PROJECT, compiler_version
+from experiments.version import compiler_version
 from isa.errors import InputError
-from isa.installation import version_of
+from isa.installation import NAME, version_of
 from isa.progress import Progress, silent
 from isa.reading import toml_text
 
@@ -89,7 +89,7 @@ def versions() -> dict[str, str]:
     The software is the project, Python and some libraries; for the processor it is the type.
     """
     found = {
-        PROJECT: compiler_version(),
+        NAME: compiler_version(),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }

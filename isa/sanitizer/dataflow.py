@@ -38,7 +38,7 @@ def check_unwritten(
     findings: list[SanitizerFinding] = []
     for number in order.linear:
         for access in operands[number].reads:
-            flags = _flags(written[access.space], access)
+            flags = access.view(written[access.space])
             if not flags.all():
                 findings.append(
                     _make_unwritten_finding(
@@ -47,7 +47,7 @@ def check_unwritten(
                 )
                 flags[...] = True
         for access in operands[number].writes:
-            _flags(written[access.space], access)[...] = True
+            access.view(written[access.space])[...] = True
     if len(order.linear) == len(stream.commands):
         findings += _check_unwritten_outputs(stream.program.outputs, written["dram"])
     return findings
@@ -72,21 +72,10 @@ def _initial(stream: CommandStream, operands: Sequence[Operands]) -> dict[Space,
     return {"sram": np.zeros(highest, dtype=np.bool_), "dram": dram}
 
 
-def _flags(memory: Flags, access: Access) -> Flags:
-    """Return a view of the per-byte flags of the bytes that an access touches.
-
-    Bytes of overlapping rows occur more than once.
-    """
-    if not access.dims:
-        return memory[access.address : access.end]
-    shape, strides = zip(*access.dims, strict=True)
-    return np.ndarray((*shape, access.nbytes), np.bool_, memory, access.address, (*strides, 1))
-
-
 def _find_missing(memory: Flags, access: Access) -> tuple[Range, ...]:
     """Return the byte ranges that an access touches and that have no data yet."""
     touched = np.zeros(access.end, dtype=np.bool_)
-    _flags(touched, access)[...] = True
+    access.view(touched)[...] = True
     return _runs(touched[access.address :] & ~memory[access.address : access.end], access.address)
 
 

