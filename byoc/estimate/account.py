@@ -320,11 +320,11 @@ class LayerCost:
                 [input_slots(self.bus, geometry, channels, rows, index, depth) for index in inputs]
             ),
             input_all=tuple([self._input_all(cut, index) for index in inputs]),
-            constant_slots=constant_slots(self.bus, geometry, channels, depth, whole)
+            constant_slots=constant_slots(self.bus.constants, geometry, channels, depth, whole)
             if loaded
             else 0,
             constant_all=self._constants_all(cut, whole) if loaded else 0,
-            table_slots=self.bus.dense_slots(geometry.table_bytes(channels)),
+            table_slots=self.bus.constants.dense_slots(geometry.table_bytes(channels)),
             output_all=self._output_all(cut),
             last_slots=output_slots(
                 self.bus, geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1
@@ -334,7 +334,7 @@ class LayerCost:
 
     def _constants_all(self, cut: _Cut, whole: bool) -> int:
         found = [
-            many * frequent * constant_slots(self.bus, self.geometry, size, deep, whole)
+            many * frequent * constant_slots(self.bus.constants, self.geometry, size, deep, whole)
             for size, many in cut.channels
             for deep, frequent in cut.depth
         ]
@@ -410,7 +410,7 @@ def least_cycles(
         if geometry.has_constants and (key is None or key not in counted):
             needed += geometry.constant_bytes(nest.channels)
             counted.add(key)
-        least = max(least, done + cost.bus.cycles_of(needed - nbytes))
+        least = max(least, done + cost.bus.constants.cycles_of(needed - nbytes))
     return least
 
 
@@ -444,7 +444,7 @@ class GroupFloor:
         The constants are loaded once, and the first layer waits for all of them, or they are loaded
         again in every band; the bound assumes the cheaper way.
         """
-        constants = self.bus.cycles_of(nbytes)
+        constants = self.bus.constants.cycles_of(nbytes)
         price = TRAFFIC + min(EXPOSED, TRAFFIC * (self.bands - 1))
         self.computed += cycles
         self.constants += constants

@@ -4,6 +4,8 @@ The bus is described in docs/machine.md, section 6. The compiler takes these con
 machine's Timing and uses nothing else of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -29,36 +31,47 @@ from isa.ops.dma import Side, side_registers
 _LOADING, _STORING = side_registers(Unit.LD, "dram"), side_registers(Unit.ST, "dram")
 
 
-class BusTiming(Protocol):
-    """Bus constants of a machine, named as in ``dla_sim.timing.Timing``."""
+class BusMemory(Protocol):
+    """Constants of a memory behind the bus, named as in ``dla_sim.timing.MemoryTiming``."""
 
     @property
-    def bus_bytes(self) -> int:
-        """Bus width: bytes transferred per cycle."""
-        ...
+    def width(self) -> int:
+        """Bytes of a beat."""
 
     @property
     def burst_bytes(self) -> int:
         """Bytes of the aligned block that one burst can cover."""
-        ...
 
     @property
-    def dram_latency(self) -> int:
+    def burst_cycles(self) -> int:
+        """Cycles in which the memory serves a whole burst."""
+
+    @property
+    def burst_gap(self) -> int:
+        """Cycles between the starts of two bursts with all bursts in flight."""
+
+    @property
+    def latency(self) -> int:
         """Cycles of a read from the request to its first data.
 
         A write takes as many cycles from its last data to the acknowledgement.
         """
-        ...
 
     @property
-    def outstanding_bursts(self) -> int:
-        """Maximum number of bursts in flight."""
-        ...
+    def rate(self) -> Fraction | None:
+        """Bytes per cycle; None if the memory serves whole beats."""
+
+
+class BusTiming(Protocol):
+    """Memories of a machine, named as in ``dla_sim.timing.Timing``."""
 
     @property
-    def main_rate(self) -> Fraction | None:
-        """Bytes per cycle of the main memory; None if it serves whole beats of the bus."""
-        ...
+    def main(self) -> BusMemory:
+        """The memory of everything that is not in the flash."""
+
+    @property
+    def flash(self) -> BusMemory | None:
+        """The memory of constants and command words; None if it is the main memory."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,8 @@ class MemoryBus:
 
     Machines with equal buses get equal programs. Shorter bursts use the gap of the default machine.
     ``rate`` is the memory's rate in bytes per cycle; None means the bus width. ``latency`` is in
-    cycles.
+    cycles. ``flash`` describes a separate memory of constants and command words; None: there is
+    none.
     """
 
     bus_bytes: int = BUS_BYTES
@@ -75,9 +89,15 @@ class MemoryBus:
     burst_slots: int = BURST_SLOTS
     rate: Fraction | None = None
     latency: int = DRAM_LATENCY
+    flash: MemoryBus | None = None
     _rows: dict[tuple[int, int, int], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    @property
+    def constants(self) -> MemoryBus:
+        """The bus as transfers of constants and command words use it."""
+        return self.flash or self
 
     @cached_property
     def burst_beats(self) -> int:
@@ -116,7 +136,8 @@ class MemoryBus:
 
         The program has ``words`` command words.
         """
-        return self.latency + self.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
+        bus = self.constants
+        return bus.latency + bus.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
 
     def rows_slots(self, count: int, nbytes: int, pitch: int) -> int:
         """Return the average slots of ``count`` rows of ``nbytes`` bytes.
@@ -194,14 +215,17 @@ DEFAULT_BUS = MemoryBus()
 def bus_of(timing: BusTiming) -> MemoryBus:
     """Return the bus that a machine's timing describes.
 
-    A latency below the default counts as the default, so that machines with less latency share one
-    bus and its programs.
+    A latency of the main memory below the default counts as the default, so that machines with less
+    latency share one bus and its programs.
     """
-    bus = MemoryBus(timing.bus_bytes, timing.burst_bytes, rate=timing.main_rate)
-    served = bus.data_cycles(bus.burst_bytes)
-    gap = ceil_div(timing.dram_latency + served, timing.outstanding_bursts)
-    latency = max(DRAM_LATENCY, timing.dram_latency)
-    return replace(bus, burst_slots=max(served, gap), latency=latency)
+    main = _make_bus(timing.main)
+    flash = None if timing.flash is None else _make_bus(timing.flash)
+    return replace(main, latency=max(DRAM_LATENCY, main.latency), flash=flash)
+
+
+def _make_bus(memory: BusMemory) -> MemoryBus:
+    slots = max(memory.burst_cycles, memory.burst_gap)
+    return MemoryBus(memory.width, memory.burst_bytes, slots, memory.rate, memory.latency)
 
 
 def registers_of(unit: Unit) -> Side:

@@ -502,7 +502,13 @@ class _LayerBands:
         if empty:
             transfer = RowTransfer(0, self._layer.geometry.constant_bytes(channels.size))
             loads.append(
-                load(self._pack(channels, None), pointer, transfer, self.source, self._memory.bus)
+                load(
+                    self._pack(channels, None),
+                    pointer,
+                    transfer,
+                    self.source,
+                    self._memory.bus.constants,
+                )
             )
         return pointer
 
@@ -514,6 +520,12 @@ class _LayerBands:
         if empty:
             transfer = RowTransfer(0, self._layer.geometry.table_bytes(chosen.size))
             loads.append(
-                load(self._pack_tables(chosen), pointer, transfer, self.source, self._memory.bus)
+                load(
+                    self._pack_tables(chosen),
+                    pointer,
+                    transfer,
+                    self.source,
+                    self._memory.bus.constants,
+                )
             )
         return pointer

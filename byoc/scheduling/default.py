@@ -332,7 +332,7 @@ class _Trials:
             self._try_smaller_sizes()
 
     def try_faster(self, pool: SearchPool[Any], faster: RegionContext) -> None:
-        """Try the plan that is chosen for ``faster``, the region on a bus with less latency.
+        """Try the plan that is chosen for ``faster``, the region on a bus of a faster memory.
 
         A larger scratchpad may get another plan there.
         """

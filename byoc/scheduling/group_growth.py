@@ -137,7 +137,7 @@ class Facts:
             geometry.table_bytes(channels), self.arch.granule
         )
         return _ChannelTile(
-            channels, count, nbytes, count * self.bus.run_slots(nbytes) if nbytes else 0
+            channels, count, nbytes, count * self.bus.constants.run_slots(nbytes) if nbytes else 0
         )
 
 

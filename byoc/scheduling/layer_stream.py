@@ -157,7 +157,13 @@ class LayerStream:
                 0, geometry.constant_bytes(channels.size, tile.depth.size if tile.depth else 0)
             )
             loads.append(
-                load(self._pack(channels, tile.depth), pointer, transfer, source, self._memory.bus)
+                load(
+                    self._pack(channels, tile.depth),
+                    pointer,
+                    transfer,
+                    source,
+                    self._memory.bus.constants,
+                )
             )
         return pointer
 
@@ -172,7 +178,13 @@ class LayerStream:
         if empty:
             transfer = RowTransfer(0, geometry.table_bytes(channels.size))
             loads.append(
-                load(self._pack_tables(channels), pointer, transfer, source, self._memory.bus)
+                load(
+                    self._pack_tables(channels),
+                    pointer,
+                    transfer,
+                    source,
+                    self._memory.bus.constants,
+                )
             )
         return pointer
 

@@ -112,8 +112,8 @@ class RegionContext:
 
     @cached_property
     def faster(self) -> RegionContext | None:
-        """The region on a bus with the default latency; None if this bus has that latency."""
-        bus = replace(self.bus, latency=DRAM_LATENCY)
+        """The region on a bus with the default latency and without flash; None on such a bus."""
+        bus = replace(self.bus, latency=DRAM_LATENCY, flash=None)
         return self._make_context(self.arch, bus) if bus != self.bus else None
 
     def _make_context(self, arch: Arch, bus: MemoryBus) -> RegionContext:

@@ -261,7 +261,7 @@ def _timings_by_bus(
     each other, because they share searches.
     """
     refused: list[list[PointOutcome]] = [[] for _ in machines]
-    buses: dict[MemoryTiming, MemoryBus] = {}
+    buses: dict[tuple[MemoryTiming, MemoryTiming | None], MemoryBus] = {}
     found: dict[MemoryBus, dict[int, dict[int, Timing]]] = {}
     for row, machine in enumerate(machines):
         for column, text in enumerate(machine.timings):
@@ -270,8 +270,8 @@ def _timings_by_bus(
             except ValidationError as error:
                 refused[row].append(PointOutcome(None, machine_problem(error), places=(column,)))
             else:
-                main = timing.main
-                bus = buses[main] = buses.get(main) or bus_of(timing)
+                memories = timing.main, timing.flash
+                bus = buses[memories] = buses.get(memories) or bus_of(timing)
                 found.setdefault(bus, {}).setdefault(row, {})[column] = timing
     return refused, found
 

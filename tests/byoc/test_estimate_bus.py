@@ -93,3 +93,13 @@ def test_a_slow_memory_makes_bursts_longer_than_their_beats() -> None:
     )
     beats = timing.burst_bytes // timing.bus_bytes
     assert bus_of(timing).burst_slots == (200 + beats + 1) // 2
+
+
+def test_constants_come_from_the_flash() -> None:
+    timing = Timing(dram_latency=32, flash_bytes=1)
+    bus = bus_of(timing)
+    assert timing.flash is not None
+    assert bus.constants.dense_slots(6400) == 6400 == timing.flash.least_slots(6400)
+    assert bus.dense_slots(6400) == DEFAULT_BUS.dense_slots(6400) == 800
+    assert bus.first_chunk(16) == timing.flash.latency + timing.flash.least_slots(128) == 192
+    assert DEFAULT_BUS.constants is DEFAULT_BUS
