@@ -76,11 +76,14 @@ def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LONGEST = (
-    "dla_sim/rtl/test_hardware.py", "e2e/test_onnx_backend_nodes.py", "e2e/test_mutations.py",
-    "docs/test_blocks.py", "experiments/test_browser_layout.py", "experiments/test_advise.py",
-    "experiments/test_generate.py", "e2e/test_networks_of_words.py", "cycles/test_cycles.py",
-    "fuzz_inputs/test_fuzz_inputs.py", "experiments/test_tune.py", "byoc/test_every_reason.py",
-    "byoc/test_tvm_hook.py", "byoc/bare_metal/test_bundles.py",
+    "docs/test_docs.py", "cycles/test_cycles.py", "byoc/test_pairs.py", "e2e/test_user_tasks.py",
+    "experiments/test_generate.py", "experiments/test_browser_layout.py",
+    "byoc/test_every_reason.py", "dla_sim/rtl/test_hardware.py", "docs/test_blocks.py",
+    "experiments/test_advise.py", "e2e/test_networks_of_words.py", "experiments/test_tune.py",
+    "fuzz_inputs/test_fuzz_inputs.py", "byoc/test_flags.py", "e2e/test_index_networks.py",
+    "byoc/test_resizes.py", "e2e/test_answer_tasks.py", "byoc/test_tvm_hook.py",
+    "byoc/bare_metal/test_bundles.py", "e2e/test_mutations.py",
+    "e2e/test_onnx_backend_nodes.py",
 )  # fmt: skip
 """Files that take the most processor time, longest first; quick tests of each take 10 s or more.
 

@@ -5,6 +5,7 @@ Exact in any tiling.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.byoc.test_pairs import SHAPES, SMALL, TINY, V4, exact, mnemonics
 from tests.e2e.harness import Comparison, compare
+from tests.rotation import rotate
 
 COMPARISONS = tuple(name for name in RELATIONS if name != "Xor")
 MACHINES = (V4, "default"), (TINY, "default"), (SMALL, "seed")
@@ -58,8 +60,9 @@ def _comparison(
     return builder.model()
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("op_type", COMPARISONS)
+@pytest.mark.parametrize(
+    ("op_type", "dtype"), rotate([*product(COMPARISONS, ["int8", "uint8"])], 4)
+)
 def test_every_pair_of_values_is_compared_as_in_float(op_type: str, dtype: str) -> None:
     every = np.arange(256, dtype=np.uint8).view(dtype)
     feeds = {"a": every[:, np.newaxis], "b": every[np.newaxis]}
@@ -68,7 +71,7 @@ def test_every_pair_of_values_is_compared_as_in_float(op_type: str, dtype: str) 
         assert compare(package, feeds, V4).mismatches == 0
 
 
-@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize("case", rotate([*SHAPES], 4))
 def test_operands_of_any_shapes_are_compared(case: str) -> None:
     """Both computed, and either constant."""
     turns = case == "in turns"

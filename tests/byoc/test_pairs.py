@@ -6,6 +6,7 @@ Exact in any tiling.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from isa.errors import InputError
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import Comparison, compare
+from tests.rotation import rotate
 
 V4 = Arch(isa="v4")
 TINY = Arch(isa="v4", sram_bytes=1024, sram_banks=1)
@@ -120,9 +122,9 @@ def exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
     return used - {"OP_DMA_READ", "OP_DMA_WRITE", "OP_SYNC", "OP_END"}
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("op_type", OPERATORS)
-@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize(
+    ("case", "op_type", "dtype"), rotate([*product(SHAPES, OPERATORS, ["int8", "uint8"])], 4)
+)
 def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
     """Both computed; by script 0 of 60,000,000 results of additions differ, ties included."""
     machines = (V4, "default"), (TINY if case != "in turns" else SMALL, "default"), (SMALL, "seed")

@@ -27,6 +27,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare
+from tests.rotation import rotate
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any], bool]] = {
     "twice": ((14, 18), {}, True),
@@ -126,9 +127,9 @@ def quantised(
     return builder.model()
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "where", "dtype"), rotate([*product(MODES, WHERE, ["int8", "uint8"])], 4)
+)
 def test_between_quantised_values_it_is_exact(mode: str, where: str, dtype: str) -> None:
     """Larger and smaller, by factors that are no whole numbers, ties included."""
     cases: list[tuple[tuple[int, ...], tuple[int, int], Numbers]] = [
