@@ -56,7 +56,7 @@ class Runtime(Generic[TraceT]):
         }
         # a network without host parts never parses the embedded model
         if parts and opened is None:
-            opened = opener(network.package.model, network.graph, network.arch.numerics)
+            opened = opener(network.package.shared_model, network.graph, network.arch.numerics)
         self._host = (
             {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
         )

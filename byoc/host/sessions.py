@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
-from weakref import finalize
 
 import numpy as np
 import onnx
@@ -69,9 +68,8 @@ def opener(model: Model, graph: Graph, numerics: Numerics = "onnxruntime") -> Op
 
         resolver = _resolver(numerics)
         return lambda inputs, outputs: LitertPart(model, graph, inputs, outputs, resolver)
-    shared, free = hold_constants(model)
-    cutter = Cutter(shared, graph)
-    finalize(cutter, free)
+    shared, held = hold_constants(model)
+    cutter = Cutter(shared, graph, held)
     return lambda inputs, outputs: _OnnxPart(cutter.cut(inputs, outputs), inputs, outputs)
 
 
@@ -255,8 +253,8 @@ def open_definitions(package: Package, opened: OpenPart | None = None) -> Oracle
 
     ``opened`` is as for :class:`Oracle`.
     """
-    names = definitions(package.model)
-    return Oracle(package.model, package.graph, (*names, *names.values()), opened=opened)
+    names = definitions(package.shared_model)
+    return Oracle(package.shared_model, package.graph, (*names, *names.values()), opened=opened)
 
 
 def compare_defined_units(
@@ -268,7 +266,7 @@ def compare_defined_units(
     """
     values = oracle.values(tensors)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
-    for name, own in definitions(package.model).items():
+    for name, own in definitions(package.shared_model).items():
         pairs.setdefault(package.graph.producers[name].op_type, []).append(
             (values[name], values[own])
         )
@@ -282,7 +280,7 @@ def oracle_text(
 
     ``units`` are the result of :func:`compare_defined_units`.
     """
-    text = runtime_name(package.model, numerics)
+    text = runtime_name(package.shared_model, numerics)
     count = package.rewritten_activations
     if count:
         text += (

@@ -108,18 +108,16 @@ class ArrayWriter:
     """
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | memoryview] = []
         self._size = 0
 
     def add(self, array: NDArray[Any]) -> dict[str, Json]:
         """Append ``array`` and return its start, element type and shape."""
-        data = (
-            np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        )
+        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
         padding = -self._size % ALIGNMENT
-        self._chunks += [bytes(padding), data]
+        self._chunks += [bytes(padding), data.reshape(-1).view(np.uint8).data]
         start = self._size + padding
-        self._size = start + len(data)
+        self._size = start + data.nbytes
         return {"start": start, "dtype": array.dtype.name, "shape": list(array.shape)}
 
     def block(self) -> bytes:

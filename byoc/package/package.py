@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from html import escape
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import onnx
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from byoc.graph import Annotation, Graph
@@ -32,7 +33,7 @@ from byoc.package.archive import (
     members,
     read_archive,
 )
-from byoc.runtimes.protobuf import embed_constants, parse_model
+from byoc.runtimes.protobuf import embed_constants, hold_constants, parse_model
 from isa.errors import InputError
 from isa.files import archive_bytes, write_atomically
 from isa.installation import NAME, version_of
@@ -240,7 +241,24 @@ class Package:
 
     @cached_property
     def model(self) -> Model:
-        """Embedded quantised model for host parts and the oracle, read and parsed on first use."""
+        """Embedded quantised model, read and parsed on first use."""
+        return self._read_model()
+
+    @property
+    def shared_model(self) -> Model:
+        """The embedded model for host parts and the oracle, without the data of large constants.
+
+        Its sessions share them (:func:`byoc.runtimes.protobuf.hold_constants`). It must not outlive
+        the package.
+        """
+        return self._shared[0]
+
+    @cached_property
+    def _shared(self) -> tuple[Model, Sequence[NDArray[Any]]]:
+        model: Model = self.__dict__.get("model") or self._read_model()
+        return hold_constants(model) if isinstance(model, onnx.ModelProto) else (model, ())
+
+    def _read_model(self) -> Model:
         (name,) = set(MODELS) & self.sha256.keys()
         source = f"{self.source}: {name}"
         if name == "model.tflite":

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx
@@ -29,10 +29,11 @@ SHARED_BYTES = 1 << 20
 """Size in bytes from which models and sessions share a constant instead of copying it."""
 _SHARED_TYPES = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 _numbers = count()
-_arrays: dict[str, NDArray[Any]] = {}
+_arrays: WeakValueDictionary[str, NDArray[Any]] = WeakValueDictionary()
 """Shared constants by the place that models name."""
-_scopes: ContextVar[tuple[list[str], ...]] = ContextVar("scopes", default=())
-"""Places of the constants that each open block of :func:`share_constants` has made."""
+_Held = dict[str, NDArray[Any]]
+_scopes: ContextVar[tuple[_Held, ...]] = ContextVar("scopes", default=())
+"""Constants that each open block of :func:`share_constants` keeps, by place."""
 
 
 def opset_of(model: ModelProto) -> int:
@@ -78,53 +79,45 @@ def share_constants() -> Iterator[None]:
     Copies of a model then share the arrays. The end of the block frees them: a model that is needed
     afterwards must go through :func:`embed_constants`. Blocks can be nested.
     """
-    places: list[str] = []
-    token = _scopes.set((*_scopes.get(), places))
+    token = _scopes.set((*_scopes.get(), {}))
     try:
         yield
     finally:
         _scopes.reset(token)
-        _free(places, ())
 
 
-def _free(places: list[str], models: Iterable[ModelProto]) -> None:
-    """Free the constants at ``places`` that none of ``models`` has, and remove them in place."""
-    if not places:
-        return
-    kept = {_place_of(tensor) for model in models for tensor in model.graph.initializer}
-    for place in places:
-        if place not in kept:
-            del _arrays[place]
-    places[:] = [place for place in places if place in kept]
+def _free(held: _Held, models: Iterable[ModelProto], older: Collection[str] = ()) -> None:
+    """Remove the constants from ``held`` that none of ``models`` has and that are not ``older``."""
+    if len(held) > len(older):
+        kept = {_place_of(tensor) for model in models for tensor in model.graph.initializer}
+        for place in held.keys() - kept - {*older}:
+            del held[place]
 
 
-def hold_constants(model: ModelProto) -> tuple[ModelProto, Callable[[], None]]:
-    """Return what :func:`move_constants` returns, and a function that frees its constants."""
-    places: list[str] = []
-    token = _scopes.set((places,))
+def hold_constants(model: ModelProto) -> tuple[ModelProto, list[NDArray[Any]]]:
+    """Return what :func:`move_constants` returns, and all arrays that the result shares.
+
+    The result is valid as long as the arrays are.
+    """
+    token = _scopes.set(({},))
     try:
-        return move_constants(model), partial(_free, places, ())
+        shared = move_constants(model)
+        return shared, [array_of(one) for one in shared.graph.initializer if _place_of(one)]
     finally:
         _scopes.reset(token)
 
 
 def free_constants(*models: ModelProto) -> None:
     """Free all shared constants but those of ``models``, the only ones that are still used."""
-    for places in _scopes.get():
-        _free(places, models)
+    for held in _scopes.get():
+        _free(held, models)
 
 
 def free_new_constants() -> Callable[[ModelProto], None]:
     """Return a function that frees all shared constants made since, but those of a model."""
-    places = next(iter(_scopes.get()[-1:]), [])
-    start = len(places)
-
-    def free(model: ModelProto) -> None:
-        new = places[start:]
-        _free(new, [model])
-        places[start:] = new
-
-    return free
+    held = next(iter(_scopes.get()[-1:]), {})
+    older = frozenset(held)
+    return lambda model: _free(held, [model], older)
 
 
 def _place_of(tensor: TensorProto) -> str:
@@ -152,9 +145,8 @@ def make_tensor(array: NDArray[Any], name: str) -> TensorProto:
     result.data_location = TensorProto.EXTERNAL
     place = f"shared:{next(_numbers)}"
     result.external_data.add(key="location", value=place)
-    _arrays[place] = np.ascontiguousarray(array).view()
-    _arrays[place].flags.writeable = False
-    scopes[-1].append(place)
+    scopes[-1][place] = _arrays[place] = shared = np.ascontiguousarray(array).view()
+    shared.flags.writeable = False
     return result
 
 

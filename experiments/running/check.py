@@ -164,7 +164,9 @@ class Checker:
         self._found = self._whole = TensorComparison()
         self._units: list[tuple[DefinedUnits, ...]] = []
         self._checked = set[int]()
-        self._vouched = not network.programs or is_verified_by(package.model, network.arch.numerics)
+        self._vouched = not network.programs or is_verified_by(
+            package.shared_model, network.arch.numerics
+        )
         if not self._vouched:
             return
         regions = network.partition.regions
@@ -181,10 +183,10 @@ class Checker:
         )
         numerics = network.arch.numerics
         wanted = [*self._names, *sorted(self._boundary)]
-        opened = opener(package.model, graph, numerics)
+        opened = opener(package.shared_model, graph, numerics)
         self._opened = opened if once else cache(opened)
-        self._oracle = Oracle(package.model, graph, wanted, opened=self._opened)
-        self._file = open_file(package.model, graph, numerics)
+        self._oracle = Oracle(package.shared_model, graph, wanted, opened=self._opened)
+        self._file = open_file(package.shared_model, graph, numerics)
         self._definitions = open_definitions(package, self._opened)
 
     def compare(self, inputs: Tensors, run: NetworkRun[Any]) -> None:
@@ -505,7 +507,7 @@ def measure_accuracy(
     labels = labelled.labels
     graph = network.package.graph
     output = graph.outputs[0]
-    oracle = Oracle(network.package.model, graph, [output], numerics=numerics)
+    oracle = Oracle(network.package.shared_model, graph, [output], numerics=numerics)
     integer = [
         oracle.values(feed)[output]
         for feed in report_each(feeds, "measuring accuracy of int8", progress)

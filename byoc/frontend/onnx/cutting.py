@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from typing import Any
 
 import onnx
+from numpy.typing import NDArray
 from onnx import helper
 
 from byoc.frontend.onnx.reading import list_captured_names
@@ -19,7 +21,11 @@ class Cutter:
     between the package's graph and its model.
     """
 
-    def __init__(self, model: onnx.ModelProto, graph: Graph) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, graph: Graph, held: Sequence[NDArray[Any]] = ()
+    ) -> None:
+        """Index ``model``, from which ``graph`` was imported, and keep its ``held`` constants."""
+        self._held = held
         _check_inputs(model, graph)
         self._model = model
         units = {
