@@ -151,7 +151,7 @@ def observe_ranges(
     }
     shown = {name: v for name, v in {**observed, **outputs}.items() if name not in large}
     make_run = partial(_observe_piece, shown, reduced, large)
-    run = run_in_pieces(model, shown, observed, make_run)
+    run = run_in_pieces(model, shown, observed, make_run, by_size=True)
     inputs = [
         value.name
         for value in model.graph.input

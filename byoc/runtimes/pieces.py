@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import count
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE, UNFUSED
-from byoc.runtimes.protobuf import copy_fields, types_of, use_counts_of
+from byoc.runtimes.protobuf import (
+    byte_size,
+    copy_fields,
+    is_sharable,
+    types_of,
+    use_counts_of,
+)
 from byoc.runtimes.session import Feeds
 
 Run = Callable[[Feeds], dict[str, NDArray[Any]]]
@@ -19,7 +27,12 @@ NODES_PER_PIECE = 250
 """Least number of nodes of a piece."""
 MIN_NODES = 2000
 """Least number of nodes of a model that is cut."""
+BYTES_PER_PIECE = 1 << 27
+"""Least size in bytes of the large constants of a piece of a model that is cut by size."""
+KEPT_RUNS = 4
+"""Number of runs after which the sessions of such pieces stay open."""
 _STORED = (TensorProto.INT8, TensorProto.UINT8)
+_PRODUCTS = ("Gemm", "MatMul")
 
 
 class _ModelPiece(NamedTuple):
@@ -35,37 +48,52 @@ def run_in_pieces(
     shown: Collection[str],
     passed: Collection[str],
     make_run: Callable[[ModelProto], Run],
+    by_size: bool = False,
 ) -> Run:
     """Return a function from a model's inputs to its outputs and the tensors ``shown``, by name.
 
     ``make_run`` returns such a function for a piece of :func:`cut_model`. If the model is cut, the
-    inputs and the results that only other pieces read are returned too.
+    inputs and the results that only other pieces read are returned too. A model that is cut
+    ``by_size`` has one piece open at a time in its first runs, because sessions of ONNX Runtime
+    copy the weights of products.
     """
-    runs = [
-        ({value.name for value in piece.graph.input}, make_run(piece))
-        for piece in cut_model(model, shown, passed)
-    ]
+    pieces = list(cut_model(model, shown, passed, by_size))
+    inputs = [{value.name for value in piece.graph.input} for piece in pieces]
+    if len(pieces) < 2 or not by_size:
+        opened = [make_run(piece) for piece in pieces]
+    else:
+        opened = [_keep_late(piece, make_run) for piece in pieces]
 
     def run(feed: Feeds) -> dict[str, NDArray[Any]]:
         known = dict(feed)
-        for names, run_piece in runs:
+        for names, run_piece in zip(inputs, opened, strict=True):
             known |= run_piece({name: known[name] for name in names & known.keys()})
         return known
 
-    return run if len(runs) > 1 else runs[0][1]
+    return run if len(pieces) > 1 else opened[0]
+
+
+def _keep_late(piece: ModelProto, make_run: Callable[[ModelProto], Run]) -> Run:
+    """Return a function that opens a piece at each of its first KEPT_RUNS runs, then once."""
+    numbers = count()
+    keep = cache(lambda: make_run(piece))
+    return lambda feed: (keep() if next(numbers) >= KEPT_RUNS else make_run(piece))(feed)
 
 
 def cut_model(
-    model: ModelProto, shown: Collection[str], passed: Collection[str]
+    model: ModelProto, shown: Collection[str], passed: Collection[str], by_size: bool = False
 ) -> Iterator[ModelProto]:
     """Yield consecutive pieces of a model; a model that is short or cannot be cut is the only one.
 
-    A model is cut only where every computed tensor that is needed later is in ``passed``.
-    The outputs of a piece are these tensors, and the tensors in ``shown`` and outputs of the model
-    that the piece computes. Its inputs are the inputs of the model and results of earlier pieces.
-    Nodes that depend on constants alone are repeated in every piece that reads their results.
+    With ``by_size``, a model of few nodes with large constants is cut after products, where more
+    than BYTES_PER_PIECE of them were read. A model is cut only where every computed tensor that is
+    needed later is in ``passed``. The outputs of a piece are these tensors, and the tensors in
+    ``shown`` and outputs of the model that the piece computes. Its inputs are the inputs of the
+    model and results of earlier pieces. Nodes that depend on constants alone are repeated in every
+    piece that reads their results.
     """
-    pieces = _plan(model, {*shown, *(value.name for value in model.graph.output)}, passed)
+    ends = {*shown, *(value.name for value in model.graph.output)}
+    pieces = _plan(model, ends, passed, by_size)
     if len(pieces) < 2:
         yield model
         return
@@ -136,10 +164,14 @@ def _build(
     return result
 
 
-def _plan(model: ModelProto, shown: Collection[str], passed: Collection[str]) -> list[_ModelPiece]:
+def _plan(
+    model: ModelProto, shown: Collection[str], passed: Collection[str], by_size: bool
+) -> list[_ModelPiece]:
     """Return the pieces of a model; none if it is not cut."""
     nodes = model.graph.node
-    if len(nodes) < MIN_NODES:
+    large = filter(is_sharable, model.graph.initializer if by_size else ())
+    sizes = {tensor.name: byte_size(tensor) for tensor in large}
+    if len(nodes) < MIN_NODES and sum(sizes.values()) <= 2 * BYTES_PER_PIECE:
         return []
     reads = [set(use_counts_of(node)) for node in nodes]
     constant = _find_constant_nodes(nodes, reads, {one.name for one in model.graph.initializer})
@@ -150,7 +182,7 @@ def _plan(model: ModelProto, shown: Collection[str], passed: Collection[str]) ->
     makers = {name: index for index in constant for name in nodes[index].output}
     known = {value.name for value in model.graph.input}
     pieces: list[_ModelPiece] = []
-    for part, needed in _parts(model, order, reads, passed):
+    for part, needed in _parts(model, order, reads, passed, sizes):
         taken = _add_makers(part, reads, makers)
         own = {name for index in part for name in nodes[index].output}
         inputs = {name for index in taken for name in reads[index]} & known
@@ -160,7 +192,11 @@ def _plan(model: ModelProto, shown: Collection[str], passed: Collection[str]) ->
 
 
 def _parts(
-    model: ModelProto, order: Sequence[int], reads: Sequence[set[str]], passed: Collection[str]
+    model: ModelProto,
+    order: Sequence[int],
+    reads: Sequence[set[str]],
+    passed: Collection[str],
+    sizes: Mapping[str, int],
 ) -> Iterator[tuple[list[int], set[str]]]:
     """Yield the nodes of each piece and the computed tensors that later nodes read."""
     nodes, known = model.graph.node, _element_types(model.graph)
@@ -168,6 +204,13 @@ def _parts(
     needed: set[str] = set()
     barred: set[str] = set()
     part: list[int] = []
+
+    def is_full(part: Sequence[int]) -> bool:
+        if len(nodes) >= MIN_NODES:
+            return len(part) >= NODES_PER_PIECE
+        held = sum(sizes.get(name, 0) for index in part for name in reads[index])
+        return held > BYTES_PER_PIECE and nodes[part[-1]].op_type in _PRODUCTS
+
     for index in order:
         part.append(index)
         uses.subtract(reads[index])
@@ -178,7 +221,7 @@ def _parts(
             if not uses[name]:
                 needed.discard(name)
                 barred.discard(name)
-        if len(part) >= NODES_PER_PIECE and not barred:
+        if is_full(part) and not barred:
             yield part, set(needed)
             part = []
     if part:
