@@ -20,7 +20,7 @@ from dla_sim.engine.times import CommandTimes, Times, run_on
 from dla_sim.engine.workload import UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
 from dla_sim.prepared import check_inputs, scratchpad
-from isa.access import Access, row_starts
+from isa.access import Access, row_starts, sort_distinct
 from isa.errors import InputError
 from isa.instruction import Machine, Operands
 from isa.program import Program
@@ -207,7 +207,7 @@ class _Pieces:
         accesses = {access for item in operands for access in (*item.reads, *item.writes)}
         rows = [_rows(access) for access in accesses if access.space == "sram" and access.total]
         ends = [start for start, _ in rows] + [end for _, end in rows]
-        self._cuts = np.unique(np.concatenate(ends)) if ends else np.zeros(1, dtype=np.int64)
+        self._cuts = sort_distinct(np.concatenate(ends)) if ends else np.zeros(1, dtype=np.int64)
         self._known: dict[Access, Int64] = {}
 
     @property
@@ -238,7 +238,7 @@ class _Pieces:
 
 def _rows(access: Access) -> tuple[Int64, Int64]:
     starts = row_starts(access)
-    starts = np.unique(starts) if len(starts) > 1 else starts
+    starts = sort_distinct(starts) if len(starts) > 1 else starts
     return starts, starts + access.nbytes
 
 

@@ -109,6 +109,14 @@ def row_starts(access: Access) -> NDArray[np.int64]:
     return starts
 
 
+def sort_distinct(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct numbers of an array in ascending order.
+
+    ``np.unique`` without counts imports ``numpy.ma``, which takes 1 % of a start.
+    """
+    return np.unique(numbers, return_counts=True)[0]
+
+
 def byte_addresses(access: Access) -> NDArray[np.int64]:
     """Return the address of every byte of an access, row by row."""
     return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
@@ -125,8 +133,8 @@ def overlap(first: Access, second: Access) -> Range | None:
         return None
     if not first.dims and not second.dims:
         return max(first.address, second.address), min(first.end, second.end)
-    starts = np.unique(row_starts(first))
-    others = np.unique(row_starts(second))
+    starts = sort_distinct(row_starts(first))
+    others = sort_distinct(row_starts(second))
     # For each row of `second` the candidates are the last row of `first` starting at or before it,
     # and the next one.
     position = np.searchsorted(starts, others, side="right")

@@ -16,6 +16,7 @@ from dla_sim.engine.bus import Refresh
 from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands, Workload
 from dla_sim.timing import Timing
+from isa.access import sort_distinct
 from isa.errors import InputError
 from isa.instruction import KINDS, Command, Operands
 from isa.program import Provenance
@@ -367,7 +368,7 @@ def _timeline(
 
     The result is (length, kind, layer) of consecutive intervals.
     """
-    edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
+    edges = sort_distinct(np.concatenate([[0, times.total], times.start, times.end]))
     return (np.diff(edges), *label_cycles(labels, by_unit, times, edges[:-1]))
 
 

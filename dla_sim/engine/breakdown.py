@@ -13,6 +13,7 @@ from dla_sim.engine.accounts import BUS as BUS_CAUSE
 from dla_sim.engine.accounts import SRAM, Causes, Labels, label_cycles
 from dla_sim.engine.times import CommandTimes, find_executing
 from dla_sim.engine.workload import EX, LD, ST, Demands, Workload
+from isa.access import sort_distinct
 
 Int64 = NDArray[np.int64]
 
@@ -64,7 +65,7 @@ def attribute_cycles(
     computes = workload.demands.unit == EX
     lost = np.where(computes, causes.commands[:, SRAM], causes.commands[:, BUS_CAUSE])
     changes = (times.start, times.end, times.arrival, times.end - lost)
-    edges = np.unique(np.concatenate([[0, times.total], *changes]))
+    edges = sort_distinct(np.concatenate([[0, times.total], *changes]))
     begin = edges[:-1]
     kind, layer = label_cycles(labels, workload.demands.by_unit, times, begin)
     executing = find_executing(workload.demands.by_unit[EX], times, begin)

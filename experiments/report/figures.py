@@ -30,6 +30,7 @@ from experiments.report.schema import (
     Layer,
     RunTotals,
 )
+from isa.access import sort_distinct
 from isa.instruction import KINDS, ceil_div
 from isa.program import Program
 
@@ -138,7 +139,7 @@ def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
         return None
     width = ceil_div(total, OCCUPANCY_POINTS)
     changes, levels = _steps(runs)
-    times = np.unique(
+    times = sort_distinct(
         np.concatenate([changes[changes < total], np.arange(0, total, width, dtype=np.int64)])
     )
     live = levels[np.searchsorted(changes, times, side="right") - 1]
@@ -180,7 +181,7 @@ def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
     """
     units = [_list_executed(runs, unit, layers) for unit in range(len(UNITS))]
     window = 1
-    while any(len(np.unique(begin // window)) > TIMELINE_SPANS for begin, _, _ in units):
+    while any(len(sort_distinct(begin // window)) > TIMELINE_SPANS for begin, _, _ in units):
         window *= 2
     return Timeline(
         window=window,

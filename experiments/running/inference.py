@@ -16,7 +16,6 @@ from byoc.package.package import Package
 from dla_sim.device import Device, Trace
 from dla_sim.kernels.compiled import has_compiled
 from dla_sim.presets import Preset, load_hardware
-from experiments.cost.table import CostTable, load_table
 from experiments.models import MODELS
 from experiments.report.assemble import RunConditions, assemble
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
@@ -47,6 +46,7 @@ from isa.program import Executor
 from isa.progress import Progress, report_each, silent
 
 if TYPE_CHECKING:
+    from experiments.cost.table import CostTable
     from experiments.machines.description import MachineDescription
 
 MANY_COMMANDS = 10_000
@@ -129,7 +129,7 @@ def _run_simulated(wanted: RunRequest) -> Result:
     options, progress = wanted.options, wanted.progress
     _check_steps(wanted)
     hardware = hardware_of(wanted)
-    table = None if wanted.cost is None else load_table(wanted.cost)
+    table = None if wanted.cost is None else _load_costs(wanted.cost)
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
     labelled = load_labelled_samples(
         network, None if wanted.accuracy is None else Path(wanted.accuracy)
@@ -170,6 +170,12 @@ def _check_steps(wanted: RunRequest) -> None:
 
 
 # Functions that only some runs need; they import what they use.
+
+
+def _load_costs(cost: str) -> CostTable:
+    from experiments.cost.table import load_table
+
+    return load_table(cost)
 
 
 def _write_timeline(done: Inference, place: Path) -> None:
