@@ -5,10 +5,10 @@ The checker is independent of the planner.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, product
 from typing import NamedTuple
 
 from byoc.estimate.constants import ATTEMPTS, NEIGHBOURS, REQUESTS, SPAN
@@ -284,28 +284,60 @@ def own_gap(
     """
     aligned = request.split % alignment == bank % alignment == 0
     splits = (request.split, 0) if aligned else (0,)
+    lives = _Lives(taken, request)
     for split, alone in dict.fromkeys(product(splits, (request.alone, False))):
-        used = [
-            (address // bank, -(-end // bank))
-            for address, end, first, last, buffer in taken
-            if (alone or buffer in request.beside)
-            and first <= request.last
-            and last >= request.first
-        ]
-        address = _split_gap(taken, request, alignment, bank, split, lowest)
+        ends = lives.find_banks(bank, None if alone else request.beside)
+        address = _split_gap(lives, request, alignment, bank, split, lowest)
         while address + request.nbytes <= capacity:
-            start = address // bank
-            end = -(-(address + request.nbytes) // bank)
-            shared = [last for first, last in used if first < end and start < last]
-            if not shared:
+            banks = range(address // bank, -(-(address + request.nbytes) // bank))
+            behind = max([ends.get(one, 0) for one in banks], default=0)
+            if not behind:
                 return address
-            behind = max(shared) * bank
-            address = _split_gap(taken, request, alignment, bank, split, behind)
+            while behind in ends and not split:
+                behind = ends[behind]
+            address = _split_gap(lives, request, alignment, bank, split, behind * bank)
     return lowest
 
 
+class _Lives:
+    """Buffers that are live at the same time as a request, for many searches of a gap."""
+
+    def __init__(self, taken: Sequence[Taken], request: Request) -> None:
+        self._lives = [
+            (address, end, buffer)
+            for address, end, first, last, buffer in taken
+            if first <= request.last and last >= request.first
+        ]
+        # the largest end of the first n buffers: those up to an address are skipped
+        self._ends = list(accumulate([end for _, end, _ in self._lives], max))
+
+    def find_banks(self, bank: int, buffers: Collection[int] | None) -> dict[int, int]:
+        """Return the banks that ``buffers`` use (None: all), and the bank after each buffer.
+
+        If several buffers use a bank, it is the last one.
+        """
+        found: dict[int, int] = {}
+        for address, end, buffer in self._lives:
+            if buffers is None or buffer in buffers:
+                behind = -(-end // bank)
+                for one in range(address // bank, behind):
+                    found[one] = max(found.get(one, 0), behind)
+        return found
+
+    def find_gap(self, nbytes: int, alignment: int, address: int) -> int:
+        """Return the address that :func:`lowest_gap` returns for the request."""
+        address = -(-address // alignment) * alignment
+        for place in range(bisect_right(self._ends, address), len(self._lives)):
+            start, end, _ = self._lives[place]
+            if address + nbytes <= start:
+                break
+            if end > address:
+                address = -(-end // alignment) * alignment
+        return address
+
+
 def _split_gap(
-    taken: Sequence[Taken], request: Request, alignment: int, bank: int, split: int, address: int
+    lives: _Lives, request: Request, alignment: int, bank: int, split: int, address: int
 ) -> int:
     """Return the lowest free address for a request at or above ``address``.
 
@@ -313,7 +345,7 @@ def _split_gap(
     """
     while True:
         start = -(-(address + split) // bank) * bank - split if split else address
-        address = lowest_gap(taken, request.nbytes, request.first, request.last, alignment, start)
+        address = lives.find_gap(request.nbytes, alignment, start)
         if not split or address == start:
             return address
 

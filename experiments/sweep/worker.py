@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from byoc.compiled import Demand, Region
-from byoc.compiler import compile_regions
+from byoc.compiler import compile_regions, pause_collector
 from byoc.emission.region import Compiled, values_of
 from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, bus_of
 from byoc.graph import Value
@@ -161,7 +161,8 @@ class NetworkJob:
 
     def run(self) -> WorkerResult:
         """Compile and time the network of the job, as :func:`outcome_of` does."""
-        return outcome_of(self)
+        with pause_collector():
+            return outcome_of(self)
 
 
 @dataclass(frozen=True)
