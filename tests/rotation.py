@@ -1,8 +1,8 @@
 """Rotation of drawn cases between the quick set and the slow set.
 
 The quick set runs some cases of a test, the slow set all others. Each change of CHANGELOG.md
-rotates the cases, so that quick runs of many versions together run all of them. The slow tests that
-take longest also run only some of their cases for a version.
+rotates the cases, so that quick runs of many versions together run all of them. Slow tests that
+take long also run only some of their cases for a version.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ def rotate(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:
         )
         for index, case in enumerate(cases)
     ]
+
+
+def rotate_parts(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:
+    """Return test parameters of which one in ``share`` is quick and one is slow.
+
+    The other cases wait for their turn. Quick cases of ``share`` turns are all cases.
+    """
+    parts = rotate(cases, share, turn)
+    return [part for index, part in enumerate(parts) if (index - turn) % share in (0, share // 2)]
 
 
 def choose_cases(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:

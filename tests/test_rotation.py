@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from tests.conftest import LONGEST
-from tests.rotation import choose_cases, rotate
+from tests.rotation import choose_cases, rotate, rotate_parts
 
 
 def test_the_files_that_start_first_exist() -> None:
@@ -24,6 +24,17 @@ def test_each_case_is_quick_at_one_turn() -> None:
         quick.append([param.values[0] for param in rotated if not param.marks])
     assert sorted(chain(*quick)) == cases
     assert {len(chosen) for chosen in quick} == {2, 3}
+
+
+def test_other_cases_are_slow_at_one_turn() -> None:
+    for slow in (False, True):
+        found = [
+            param.values[0]
+            for turn in range(70, 74)
+            for param in rotate_parts("abcdefghijk", 4, turn)
+            if bool(param.marks) is slow
+        ]
+        assert sorted(found) == list("abcdefghijk")
 
 
 def test_each_case_is_chosen_at_one_turn() -> None:

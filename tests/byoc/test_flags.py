@@ -21,7 +21,7 @@ from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.byoc.test_pairs import SHAPES, SMALL, TINY, V4, exact, mnemonics
 from tests.e2e.harness import Comparison, compare
-from tests.rotation import rotate
+from tests.rotation import rotate_parts
 
 COMPARISONS = tuple(name for name in RELATIONS if name != "Xor")
 MACHINES = (V4, "default"), (TINY, "default"), (SMALL, "seed")
@@ -61,7 +61,7 @@ def _comparison(
 
 
 @pytest.mark.parametrize(
-    ("op_type", "dtype"), rotate([*product(COMPARISONS, ["int8", "uint8"])], 4)
+    ("op_type", "dtype"), rotate_parts([*product(COMPARISONS, ["int8", "uint8"])], 4)
 )
 def test_every_pair_of_values_is_compared_as_in_float(op_type: str, dtype: str) -> None:
     every = np.arange(256, dtype=np.uint8).view(dtype)
@@ -71,7 +71,7 @@ def test_every_pair_of_values_is_compared_as_in_float(op_type: str, dtype: str) 
         assert compare(package, feeds, V4).mismatches == 0
 
 
-@pytest.mark.parametrize("case", rotate([*SHAPES], 4))
+@pytest.mark.parametrize("case", rotate_parts([*SHAPES], 4))
 def test_operands_of_any_shapes_are_compared(case: str) -> None:
     """Both computed, and either constant."""
     turns = case == "in turns"

@@ -20,7 +20,7 @@ from isa.errors import InputError
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import Comparison, compare
-from tests.rotation import rotate
+from tests.rotation import rotate_parts
 
 V4 = Arch(isa="v4")
 TINY = Arch(isa="v4", sram_bytes=1024, sram_banks=1)
@@ -123,7 +123,7 @@ def exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("case", "op_type", "dtype"), rotate([*product(SHAPES, OPERATORS, ["int8", "uint8"])], 4)
+    ("case", "op_type", "dtype"), rotate_parts([*product(SHAPES, OPERATORS, ["int8", "uint8"])], 4)
 )
 def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
     """Both computed; by script 0 of 60,000,000 results of additions differ, ties included."""

@@ -27,7 +27,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare
-from tests.rotation import rotate
+from tests.rotation import rotate_parts
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any], bool]] = {
     "twice": ((14, 18), {}, True),
@@ -128,7 +128,7 @@ def quantised(
 
 
 @pytest.mark.parametrize(
-    ("mode", "where", "dtype"), rotate([*product(MODES, WHERE, ["int8", "uint8"])], 4)
+    ("mode", "where", "dtype"), rotate_parts([*product(MODES, WHERE, ["int8", "uint8"])], 4)
 )
 def test_between_quantised_values_it_is_exact(mode: str, where: str, dtype: str) -> None:
     """Larger and smaller, by factors that are no whole numbers, ties included."""

@@ -5,6 +5,7 @@ The formulas only use the shapes of the layers.
 
 from __future__ import annotations
 
+from itertools import product
 from math import ceil
 
 import pytest
@@ -14,6 +15,7 @@ from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from tests.e2e.harness import package
+from tests.rotation import choose_cases
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +43,9 @@ def output_parallel(ic: int, oc: int, side: int, kernel: int) -> int:
     return ceil(oc / N) * side * side * kernel * kernel * ic
 
 
-@pytest.mark.parametrize("parallel", ["I", "O"])
-@pytest.mark.parametrize("emulated", [False, True], ids=["native", "emulated"])
+@pytest.mark.parametrize(
+    ("parallel", "emulated"), choose_cases([*product(["I", "O"], [False, True])], 4)
+)
 def test_untiled_mobilenet_costs_what_the_formulas_say(parallel: str, emulated: bool) -> None:
     pe = PeArray(ic=N, oc=1) if parallel == "I" else PeArray(ic=1, oc=N)
     arch = Arch(isa="v1" if emulated else "v2", pe=pe, sram_bytes=BIG)
@@ -73,8 +76,9 @@ def test_untiled_mobilenet_costs_what_the_formulas_say(parallel: str, emulated: 
     assert trace.ex_cycles["REQUANT"] == sum(ceil(count / N) + FILL_AND_DRAIN for count in elements)
 
 
-@pytest.mark.parametrize("schedule", ["seed", "default"])
-@pytest.mark.parametrize("sram", [512 << 10, 1 << 20])
+@pytest.mark.parametrize(
+    ("schedule", "sram"), choose_cases([*product(["seed", "default"], [512 << 10, 1 << 20])], 4)
+)
 def test_tiled_mobilenet_follows_the_formula_of_every_command(schedule: str, sram: int) -> None:
     """Each command of any tiling costs ⌈IC/a⌉·⌈OC/b⌉·OH·OW·KH·KW cycles.
 

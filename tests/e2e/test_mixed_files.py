@@ -19,6 +19,7 @@ from tests.e2e.mixed_files import (
     random_file,
     silu,
 )
+from tests.rotation import choose_cases
 
 QUICK = ("weights_channel", "weights_packed", "brevitas", "islands_qoperator", "sixteen_bits")
 ENDS = {"QuantizeLinear", "DequantizeLinear", "Gather", "Add"}
@@ -41,8 +42,13 @@ def test_mixed_files_run_in_one_region(name: str) -> None:
     assert level >= 25
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow)
-                                               for s in range(4, 24))])  # fmt: skip
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(4),
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in choose_cases(range(4, 24), 3)),
+    ],
+)
 def test_random_mixtures_are_exact(seed: int) -> None:
     """``python -m tests.e2e.mixed_files --count 500`` draws many more."""
     result, level = check_file(random_file(seed), seed)

@@ -23,7 +23,7 @@ from byoc.runtimes.protobuf import shapes_of
 from experiments.models import MODELS, classifiers, detection, imaging, microcontrollers, sequences
 from isa.arch import Arch
 from tests.e2e.harness import compare
-from tests.rotation import rotate
+from tests.rotation import choose_cases, rotate
 
 Build = Callable[[], ModelProto]
 
@@ -244,7 +244,7 @@ DEEP = ("mobilenet-v2", "mobilenet-v3-small", "shufflenet-v2", "yolo-v8n", "c3d"
     "name",
     [
         *rotate([name for name in SMALL if name not in DEEP], 3),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in DEEP),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in choose_cases(DEEP, 3)),
     ],
 )
 def test_small_ones_are_exact(name: str) -> None:
