@@ -7,7 +7,7 @@ constants not copied.
 import io
 import zipfile
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from byoc.graph import (
     Value,
     verify_size,
 )
+from byoc.runtimes.protobuf import SHARED_BYTES
 from isa import memory
 from isa.errors import InputError
 from isa.program_file import MAGIC
@@ -63,7 +64,7 @@ def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
         raise
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or 'damaged'})") from error
-    except DAMAGED as error:
+    except (*DAMAGED, KeyError) as error:
         head = file[: len(MAGIC)] if isinstance(file, bytes) else first_bytes(file, len(MAGIC))
         if head == MAGIC:
             raise InputError("a program, which 'dla simulate' runs, and no package") from error
@@ -167,6 +168,20 @@ def encode_graph(graph: Graph, annotations: tuple[Annotation, ...], arrays: Arra
             {**vars(one), "initial": arrays.add(one.initial)} for one in graph.state
         ]
     return document
+
+
+def view_constants(graph: Graph, document: Json, block: memoryview) -> Graph:
+    """Return a graph whose large constants are those that ``block`` has of its ``document``."""
+    large = {
+        entry["name"]: read_array(entry["constant"], block)
+        for entry in document["values"]
+        if "constant" in entry and prod(entry["shape"]) >= SHARED_BYTES
+    }
+    values = {
+        name: replace(value, constant=large[name]) if name in large else value
+        for name, value in graph.values.items()
+    }
+    return replace(graph, values=values) if large else graph
 
 
 def _encode_value(value: Value, arrays: ArrayWriter) -> Json:

@@ -32,6 +32,7 @@ from byoc.package.archive import (
     encode_graph,
     members,
     read_archive,
+    view_constants,
 )
 from byoc.runtimes.protobuf import embed_constants, hold_constants, parse_model
 from isa.errors import InputError
@@ -334,7 +335,9 @@ def build_package(
     else:
         name = "model.tflite"
         content = model.file.content
-    contents = dict(zip(members(name), (graph_text, content, arrays.block()), strict=True))
+    block = arrays.block()
+    graph = view_constants(graph, document, memoryview(block))
+    contents = dict(zip(members(name), (graph_text, content, block), strict=True))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     tool = f"{NAME} {version_of(NAME)}".strip()
     return Package(
@@ -380,10 +383,11 @@ def load_package(
     content is what :func:`package_bytes` returned; its graph, model and sums are not checked.
     """
     file = Path(path)
-    archive = file if content is None else content
     try:
-        needed = read_archive(archive, (MANIFEST, *_NEEDED_AT_LOAD))
+        needed = read_archive(file if content is None else content, (MANIFEST, *_NEEDED_AT_LOAD))
         manifest = _read_manifest(needed[MANIFEST])
+        if content is not None:  # later reads must not keep all of it
+            needed |= read_archive(content, manifest["sha256"].keys() - needed.keys())
         for name in () if trusted else _NEEDED_AT_LOAD:
             _check_sum(name, needed[name], manifest["sha256"])
         document = json_of(needed["graph.json"], "graph.json", "the graph of a package")
@@ -397,7 +401,7 @@ def load_package(
 
     def read_member(name: str) -> bytes:
         try:
-            data = needed.get(name) or read_archive(archive, (name,))[name]
+            data = needed[name] if name in needed else read_archive(file, (name,))[name]
             if not trusted:
                 _check_sum(name, data, sums)
         except InputError as error:

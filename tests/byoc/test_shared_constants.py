@@ -17,11 +17,13 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from byoc.frontend.onnx.rewriting.form import widen
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
+from byoc.package.package import load_package, package_bytes
 from byoc.quantisation import calibrate
 from byoc.quantisation.calibrate import default_feeds, observe_ranges
 from byoc.quantisation.quantize import quantise
 from byoc.runtimes import pieces, protobuf
 from byoc.runtimes.protobuf import (
+    SHARED_BYTES,
     array_of,
     copy_model,
     embed_constants,
@@ -72,7 +74,12 @@ def test_sharing_changes_no_byte_of_a_package(
         found = import_model(NETWORKS[name]())
     assert made, "no constant was shared"
     assert found.digest == wanted.digest
-    del found  # its graph has some of the arrays
+    large = [v.constant for v in found.graph.values.values() if v.constant is not None]
+    weights = np.frombuffer(found.read_member("weights.bin"), np.uint8)
+    assert all(np.shares_memory(one, weights) for one in large if one.size >= SHARED_BYTES)
+    again = load_package("again", package_bytes(found), trusted=True)
+    assert package_bytes(again) == package_bytes(wanted)
+    del found, large  # the graph has some of the arrays
     gc.collect()
     assert not protobuf._arrays
 
