@@ -20,7 +20,7 @@ from dla_sim.engine.times import CommandTimes, Times, run_on
 from dla_sim.engine.workload import UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
 from dla_sim.prepared import check_inputs, scratchpad
-from isa.access import Access, row_starts, sort_distinct
+from isa.access import Access, Int64, row_starts, sort_distinct
 from isa.errors import InputError
 from isa.instruction import Machine, Operands
 from isa.program import Program
@@ -109,9 +109,6 @@ class _ObservedBus(SharedBus):
 
 class _ObservedRefreshedBus(_ObservedBus, RefreshedBus):
     """Observed bus of a machine whose main memory has rows or a refresh."""
-
-
-Int64 = NDArray[np.int64]
 
 
 def live_bytes(

@@ -10,15 +10,12 @@ from operator import attrgetter
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
-from isa.access import Access
+from isa.access import Access, Int64
 from isa.arch import IDEAL, Arch
 from isa.instruction import Command, Operands, Unit
 from isa.packing import operand_layouts, operand_loads
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dla_sim.engine.accounts import Labels, label
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Demands, assign_banks, demands
 from isa import memory
-from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, Hulls, Range, overlap
+from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, Hulls, Int64, Range, overlap
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Operands, find_overwritten
@@ -199,7 +199,6 @@ def split_batch(
 # one unit never overlap in time. For two units a vectorised test of address ranges leaves few
 # pairs. These are compared exactly, and the result, which does not depend on time, is cached.
 
-Int64 = NDArray[np.int64]
 
 _UNIT_PAIRS = ((0, 1), (0, 2), (1, 2))
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import DMA, ISSUE, count_fixed_causes
 from dla_sim.engine.bus import NEVER
@@ -23,6 +22,7 @@ from dla_sim.engine.recurrence_arrays import (
     make_state,
 )
 from dla_sim.engine.workload import (
+    Int64,
     chunk_slots,
     command_columns,
     list_bank_loads,
@@ -32,8 +32,6 @@ from dla_sim.memory import TimingColumns
 from dla_sim.prepared import PreparedProgram
 from dla_sim.timing import MemoryTiming, Timing
 from isa.errors import MissingExtraError
-
-Int64 = NDArray[np.int64]
 
 LEAST_TIMINGS = 256
 """Fewest Timings for which loading numba pays, unless it is loaded already."""

@@ -21,11 +21,9 @@ from dla_sim.engine.bus import NEVER
 from dla_sim.engine.dram import open_dram
 from dla_sim.engine.lines import Line, Validity
 from dla_sim.engine.times import run_units
-from dla_sim.engine.workload import Demands, Workload
+from dla_sim.engine.workload import Demands, Int64, Workload
 from dla_sim.timing import Timing
 from isa.errors import InputError
-
-Int64 = NDArray[np.int64]
 
 LINEAR = (
     "dram_latency", "flash_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles",

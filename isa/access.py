@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+Bytes = NDArray[np.uint8]
+Int64 = NDArray[np.int64]
 Byte = TypeVar("Byte", np.uint8, np.bool_)
 Space = Literal["sram", "dram"]
 SPACE_NAMES: Mapping[Space, str] = {"sram": "scratchpad", "dram": "system memory"}

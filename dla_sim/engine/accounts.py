@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.bus import Refresh
 from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
-from dla_sim.engine.workload import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands, Workload
+from dla_sim.engine.workload import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands, Int64, Workload
 from dla_sim.timing import Timing
 from isa.access import sort_distinct
 from isa.errors import InputError
 from isa.instruction import KINDS, Command, Operands
 from isa.program import Provenance
-
-Int64 = NDArray[np.int64]
 
 CAUSES = (
     "busy",

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from dla_sim.engine.accounts import BUS as BUS_CAUSE
 from dla_sim.engine.accounts import SRAM, Causes, Labels, label_cycles
 from dla_sim.engine.times import CommandTimes, find_executing
-from dla_sim.engine.workload import EX, LD, ST, Demands, Workload
+from dla_sim.engine.workload import EX, LD, ST, Demands, Int64, Workload
 from isa.access import sort_distinct
-
-Int64 = NDArray[np.int64]
 
 PARTS = ("compute", "scratchpad", "weights", "input", "bus", "store", "issue")
 """Parts of a layer's cycles (docs/machine.md, section 7)."""

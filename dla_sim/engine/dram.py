@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.engine.banks import PassingWords
 from dla_sim.engine.bus import Refresh
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
-from isa.access import Access, row_starts
-
-Int64 = NDArray[np.int64]
+from isa.access import Access, Int64, row_starts
 
 
 class TouchedRows(NamedTuple):

@@ -24,12 +24,10 @@ from dla_sim.engine.accounts import (
 )
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT
 from dla_sim.engine.recurrence_arrays import PORTS, WINDOW, BatchResult, ProgramArrays, RunState
-from dla_sim.engine.workload import AT_ONCE, EX, LD
+from dla_sim.engine.workload import AT_ONCE, EX, LD, Int64
 from dla_sim.jit import compile_cached
 from isa.errors import MissingExtraError
 from isa.installation import remedy
-
-Int64 = NDArray[np.int64]
 
 SETTINGS = ("queue_depth", "fetch_buffers", "ex_fill", "ex_drain")
 """Fields of a Timing that :func:`time_programs` reads; its columns contain all others."""

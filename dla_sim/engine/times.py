@@ -15,14 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, BusPort, RefreshedBus, SharedBus
 from dla_sim.engine.dram import Dram, open_dram
-from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Workload
+from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Int64, Workload
 from isa.errors import InputError
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

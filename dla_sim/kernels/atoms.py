@@ -36,9 +36,8 @@ from isa.instruction import Atoms, Blocks, Command
 from isa.ops.convolution import MAPPING
 from isa.ops.lookup import TABLE_BYTES, table_count
 from isa.ops.windows import element_bytes
-from isa.packing import operand_layouts
+from isa.packing import Bytes, operand_layouts
 
-Bytes = NDArray[np.uint8]
 _BLOCK_ELEMENTS = 1 << 20
 """Maximum elements of the two large operands of one matrix product."""
 _WIDE = 1024

@@ -36,10 +36,9 @@ from isa.ops import movement
 from isa.ops.lookup import TABLE_BYTES, elements, table_count
 from isa.ops.pooling import GLOBAL_AVERAGE
 from isa.ops.windows import ACCUMULATE
-from isa.packing import operand_layouts
+from isa.packing import Bytes, operand_layouts
 from isa.registers import float_value
 
-Bytes = NDArray[np.uint8]
 Row = tuple[int, ...]
 _COLUMNS = 27
 _HALF = 8

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from byoc.compiled import Demand
 from dla_sim.device import Trace
 from dla_sim.engine.accounts import causes_of
 from dla_sim.engine.times import completion_order
-from dla_sim.engine.workload import is_constant_address
+from dla_sim.engine.workload import Int64, is_constant_address
 from dla_sim.presets import Preset
 from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables
 from experiments.report.activity import (
@@ -33,8 +32,6 @@ from experiments.report.schema import (
 from isa.access import sort_distinct
 from isa.instruction import KINDS, ceil_div
 from isa.program import Program
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dla_sim.device import Trace
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.simulation import simulate
@@ -28,7 +25,7 @@ from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import Effects, Watcher, completion_order, run_timing, watch
 from experiments.golden.record import own_case, record_case
 from experiments.golden.store import choose, open_corpus
-from isa.access import Access, row_starts
+from isa.access import Access, Bytes, row_starts
 from isa.assembler import command_text
 from isa.errors import InputError
 from isa.files import folder_beside, replace_folder
@@ -51,7 +48,6 @@ STOPS = 4
 
 SMALLEST_MEMORY = 64
 
-Bytes = NDArray[np.uint8]
 Run = tuple[int, bytes]
 
 

@@ -29,7 +29,7 @@ from onnx import ModelProto
 
 from byoc.compiled import CompiledNetwork
 from byoc.graph import Graph, Value
-from byoc.host.runtime import NetworkRun
+from byoc.host.runtime import NetworkRun, Tensors
 from byoc.host.sessions import (
     DefinedUnits,
     Numerics,
@@ -51,8 +51,6 @@ from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples
 from isa.errors import InputError
 from isa.progress import Progress, report_each, silent
-
-Tensors = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)

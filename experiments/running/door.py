@@ -13,11 +13,10 @@ from experiments.running.given import NetworkChoice
 from experiments.running.in_memory import to_onnx
 from experiments.running.wording import speak_python
 from isa.errors import InputError, suggest_name
-from isa.typed import check_types, field_types
+from isa.typed import Found, check_types, field_types
 
 Keywords = ParamSpec("Keywords")
 Request = TypeVar("Request")
-Found = TypeVar("Found")
 _CHOICES = tuple(item.name for item in fields(CompileOptions))
 
 

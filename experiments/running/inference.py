@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from byoc.compiled import CompiledNetwork
-from byoc.host.runtime import NetworkRun, Runtime
+from byoc.host.runtime import NetworkRun, Runtime, Tensors
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
 from dla_sim.device import Device, Trace
@@ -23,7 +23,6 @@ from experiments.report.figures import RegionRun
 from experiments.running.answers import find_compiled, is_cacheable
 from experiments.running.check import (
     Checker,
-    Tensors,
     find_warnings,
     load_labelled_samples,
     measure_accuracy,

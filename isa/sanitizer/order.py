@@ -21,9 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from isa.access import Access, Hulls, Range, overlap
+from isa.access import Access, Hulls, Int64, Range, overlap
 from isa.instruction import NEXT, PREVIOUS, Command, Operands, Unit
 from isa.sanitizer.findings import CommandStream, Kind, SanitizerFinding, Site, ranges_text
 
@@ -264,7 +263,6 @@ def _wait_text(
     return f"{number} waits behind word {following.word} in the stream"
 
 
-Int64 = NDArray[np.int64]
 _PAIRS_AT_ONCE = 1 << 20
 _UNIT_PAIRS = ((0, 1), (0, 2), (1, 2))
 _SIDES: tuple[tuple[Kind, str, str, str], ...] = (

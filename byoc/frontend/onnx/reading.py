@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
@@ -118,17 +118,18 @@ def _fold(node: OnnxNode, constants: dict[str, Array]) -> bool:
     return False
 
 
+_CONSTANT_TYPES: Mapping[str, DTypeLike] = {
+    **dict.fromkeys(("value_float", "value_floats"), np.float32),
+    **dict.fromkeys(("value_int", "value_ints"), np.int64),
+}
+"""Element types by the attributes of a Constant that have numbers."""
+
+
 def _constant_value(node: OnnxNode) -> Array:
-    attributes = node.attributes
-    if "value" in attributes:
-        return numpy_helper.to_array(attributes["value"])
-    for key, dtype in (("value_float", np.float32), ("value_floats", np.float32)):
-        if key in attributes:
-            return np.asarray(attributes[key], dtype)
-    for key in ("value_int", "value_ints"):
-        if key in attributes:
-            return np.asarray(attributes[key], np.int64)
-    return np.asarray(next(iter(attributes.values())))
+    kind, value = next(iter(node.attributes.items()))  # there is exactly one
+    if kind == "value":
+        return numpy_helper.to_array(value)
+    return np.asarray(value, _CONSTANT_TYPES.get(kind))
 
 
 def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:

@@ -22,13 +22,12 @@ from dla_sim.engine.workload import UNIT_NAMES
 from dla_sim.inspection import Playback
 from dla_sim.rtl.simulator.executable import Executable
 from dla_sim.timing import Timing
-from isa.access import SPACE_NAMES, Access
+from isa.access import SPACE_NAMES, Access, Bytes
 from isa.assembler import command_text
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.program import Program
 
-Bytes = NDArray[np.uint8]
 Run = tuple[int, Bytes]
 """Consecutive bytes and the address of the first one."""
 COUNTED = (

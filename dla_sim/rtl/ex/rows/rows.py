@@ -34,10 +34,6 @@ from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.rows import MAXIMUM, MINIMUM, PARAMETER_BYTES, SUM, TABLE_BYTES, TABLE_ENTRIES
 
-SUM_BITS = 40
-SQUARE_BITS = 48
-"""Bits of a row's signed sum of elements, and of its sum of squares."""
-
 
 @dataclass(frozen=True, eq=False)
 class Totals:
@@ -57,7 +53,11 @@ class Totals:
 
     def register(self, name: str, *, reset_less: bool = True) -> tuple[Totals, list[Signal]]:
         """Return new signals for totals, as totals and as a list."""
-        shapes = {"total": signed(SUM_BITS), "squares": SQUARE_BITS, "largest": signed(8)}
+        shapes = {
+            "total": signed(arithmetic.SUM_BITS),
+            "squares": arithmetic.SQUARE_BITS,
+            "largest": signed(8),
+        }
         signals = [
             Signal(shape, name=f"{name}_{part}", reset_less=reset_less)
             for part, shape in shapes.items()
@@ -449,13 +449,15 @@ class Rows(Engine):
     ) -> tuple[list[Value], Totals]:
         """Return the maximum of each lane's row, and the totals of the row that the step names."""
         largest = self._memory(m, "largest", 8)
-        sums = self._memory(m, "sums", SUM_BITS + SQUARE_BITS)
+        sums = self._memory(m, "sums", arithmetic.SUM_BITS + arithmetic.SQUARE_BITS)
         for lane, row in zip(lanes, totals, strict=True):
             written = enable & ~self.reduce & lane.valid & lane.ends
             self._write(m, largest, lane.place.row, row.largest, written)
             self._write(m, sums, lane.place.row, Cat(row.total, row.squares), written)
         read = self._read(m, sums, step.number)
-        totals_ = Totals(read[:SUM_BITS].as_signed(), read[SUM_BITS:], Const(0, 1))
+        totals_ = Totals(
+            read[: arithmetic.SUM_BITS].as_signed(), read[arithmetic.SUM_BITS :], Const(0, 1)
+        )
         return [self._read(m, largest, lane.place.row).as_signed() for lane in lanes], totals_
 
     def _look_up(
@@ -476,7 +478,7 @@ class Rows(Engine):
     ) -> Memory:
         """Return a memory of the rows' divisors, from sums of entries or totals of elements."""
         between = valid & (step.kind == Pass.BETWEEN)
-        memory = self._memory(m, "states", arithmetic.STATE_BITS + SUM_BITS)
+        memory = self._memory(m, "states", arithmetic.STATE_BITS + arithmetic.SUM_BITS)
         sums = Totals(*(self._later(m, value, 1) for value in sums.values()))
         count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
         inputs = {
@@ -511,7 +513,7 @@ class Rows(Engine):
         self, m: Module, lane: RowLane, state: Value, entry: Value, value: Value, total: Value
     ) -> Value:
         count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
-        mean = Signal(signed(SUM_BITS + 2))
+        mean = Signal(signed(arithmetic.SUM_BITS + 2))
         m.d.comb += mean.eq(
             Mux(self._centred, count * value - state[arithmetic.STATE_BITS :].as_signed(), value)
         )
