@@ -36,7 +36,8 @@ def rotate(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:
 def rotate_parts(cases: Sequence[Any], share: int, turn: int = TURN) -> list[Any]:
     """Return test parameters of which one in ``share`` is quick and one is slow.
 
-    The other cases wait for their turn. Quick cases of ``share`` turns are all cases.
+    The other cases wait for their turn. Quick cases of ``share`` turns are all cases. If ``share``
+    has no factor in common with the lengths of a product, each turn has all kinds of cases.
     """
     parts = rotate(cases, share, turn)
     return [part for index, part in enumerate(parts) if (index - turn) % share in (0, share // 2)]

@@ -128,7 +128,7 @@ def quantised(
 
 
 @pytest.mark.parametrize(
-    ("mode", "where", "dtype"), rotate_parts([*product(MODES, WHERE, ["int8", "uint8"])], 4)
+    ("mode", "where", "dtype"), rotate_parts([*product(MODES, WHERE, ["int8", "uint8"])], 5)
 )
 def test_between_quantised_values_it_is_exact(mode: str, where: str, dtype: str) -> None:
     """Larger and smaller, by factors that are no whole numbers, ties included."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from functools import cache
 from typing import Literal
 
 import pytest
@@ -21,7 +23,10 @@ from tests.dla_sim.program_generator import COMPUTE, random_case
 
 
 class CycleByCycle:
-    """The rules of the document, one cycle at a time, on the times and causes of a run."""
+    """The rules of the document, one cycle at a time, on the times and causes of a run.
+
+    Commands arrive in order, and each unit starts and ends them in order.
+    """
 
     def __init__(self, program: Program, loaded: LoadedProgram) -> None:
         workload = loaded.workload
@@ -39,28 +44,32 @@ class CycleByCycle:
         self.units = [
             [n for n, command in enumerate(self.commands) if command.unit is unit] for unit in Unit
         ]
+        self.arrivals, self.starts, self.ends = (
+            [[column[n] for n in numbers] for numbers in self.units]
+            for column in (self.arrival, self.start, self.end)
+        )
+        for columns in ([self.arrival], self.starts, self.ends):
+            assert all(column == sorted(column) for column in columns)
+        self.having = cache(self.list_having)
 
     def table(self) -> Counter[tuple[str, str]]:
         """(layer, part) -> cycles."""
         cycles: Counter[tuple[str, str]] = Counter()
+        last = len(self.commands) - 1
+        unfinished = 0
         for time in range(self.total):
             computing = self.executing(Unit.EX, time)
-            unfinished = [n for n in range(len(self.commands)) if self.end[n] > time]
-            number = (
-                computing
-                if computing is not None
-                else unfinished[0]
-                if unfinished
-                else len(self.commands) - 1
-            )
+            while unfinished < last and self.end[unfinished] <= time:
+                unfinished += 1
+            number = unfinished if computing is None else computing
             source = self.program.sources[number]
             cycles[source.layer if source else "", self.part(computing, time)] += 1
         return cycles
 
     def executing(self, unit: Unit, time: int) -> int | None:
-        return next(
-            (n for n in self.units[unit.value] if self.start[n] <= time < self.end[n]), None
-        )
+        place = bisect_right(self.starts[unit.value], time) - 1
+        running = place >= 0 and time < self.ends[unit.value][place]
+        return self.units[unit.value][place] if running else None
 
     def part(self, computing: int | None, time: int) -> str:
         if computing is not None:
@@ -97,14 +106,16 @@ class CycleByCycle:
 
     def awaited(self, time: int) -> Unit | None:
         """The unit that EX waits for."""
-        head = next((n for n in self.units[Unit.EX.value] if self.start[n] > time), None)
-        if head is None:
+        place = bisect_right(self.starts[Unit.EX.value], time)
+        if place == len(self.units[Unit.EX.value]):
             return Unit.LD if self.executing(Unit.ST, time) is None else Unit.ST
+        head = self.units[Unit.EX.value][place]
         if self.arrival[head] > time:
-            following = next(n for n in range(len(self.commands)) if self.arrival[n] > time)
-            unit = self.commands[following].unit
-            queued = [n for n in self.units[unit.value] if self.arrival[n] <= time < self.end[n]]
-            return unit if len(queued) >= self.depth else None
+            unit = self.commands[bisect_right(self.arrival, time)].unit
+            arrived, ended = (
+                bisect_right(columns[unit.value], time) for columns in (self.arrivals, self.ends)
+            )
+            return unit if arrived - ended >= self.depth else None
         return (
             Unit.LD
             if self.token_is_missing(head, "pop_previous", Unit.LD, "push_next", time)
@@ -114,9 +125,13 @@ class CycleByCycle:
     def token_is_missing(self, head: int, pop: str, giver: Unit, push: str, time: int) -> bool:
         if not getattr(self.commands[head], pop):
             return False
-        pops = [n for n in self.units[Unit.EX.value] if getattr(self.commands[n], pop)]
-        pushes = [n for n in self.units[giver.value] if getattr(self.commands[n], push)]
+        pops = self.having(Unit.EX, pop)
+        pushes = self.having(giver, push)
         return self.end[pushes[pops.index(head)]] > time
+
+    def list_having(self, unit: Unit, token: str) -> list[int]:
+        """Return the commands of a unit that pop or push a token."""
+        return [n for n in self.units[unit.value] if getattr(self.commands[n], token)]
 
 
 def broken_down(

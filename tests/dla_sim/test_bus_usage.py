@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pytest
 
@@ -14,6 +15,7 @@ from isa.program import Program
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import COMPUTE, random_case
 from tests.dla_sim.tick.model import TickModel, TickResult
+from tests.rotation import rotate_parts
 
 
 class _Recording(TickModel):
@@ -40,8 +42,7 @@ def _usage(program: Program, timing: Timing) -> BusUsage:
     return bus_usage(Device(program.arch, timing).load(program).workload)
 
 
-@pytest.mark.parametrize("isa", COMPUTE)
-@pytest.mark.parametrize("first", range(0, 200, 25))
+@pytest.mark.parametrize(("first", "isa"), rotate_parts([*product(range(0, 200, 25), COMPUTE)], 3))
 def test_grants_are_those_of_the_tick_model(first: int, isa: str) -> None:
     shared = 0
     for seed in range(first, first + 25):
