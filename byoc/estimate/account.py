@@ -102,6 +102,7 @@ class LayerCost:
         self._shapes: dict[tuple[int, int, int], TileCost] = {}
         self._buffers: dict[tuple[int, int, int], Buffers] = {}
         self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
+        self._reduced: dict[tuple[Tiling, Resident], Tiling] = {}
         self._share = 0.0
 
     def shape(self, channels: int, rows: int, depth: int = 0) -> TileCost:
@@ -127,11 +128,13 @@ class LayerCost:
 
         Tilings with equal results stream the same commands.
         """
-        buffers = self._buffers_of(tiling)
-        constants = self._find_moved_by(resident)[1]
-        return tiling._replace(
-            slots=buffers.limit_slots(tiling.slots, resident, constants=constants)
-        )
+        key = tiling, resident
+        if key not in self._reduced:
+            buffers = self._buffers_of(tiling)
+            constants = self._find_moved_by(resident)[1]
+            slots = buffers.limit_slots(tiling.slots, resident, constants=constants)
+            self._reduced[key] = tiling._replace(slots=slots)
+        return self._reduced[key]
 
     def _buffers_of(self, tiling: Tiling) -> Buffers:
         """Return the tile buffers of a tiling from the cache, or compute them.

@@ -34,6 +34,7 @@ from byoc.estimate.constants import (
     RESIDENT_SHARES,
     SIZES,
 )
+from byoc.operators.layer import OperatorLayer
 from byoc.operators.nest import Tile
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
@@ -82,12 +83,12 @@ def schedule_default(
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
-        return _finish_plan(context, best, fresh).finished
+        return _finish_plan(context, best, fresh).finish(context.layers)
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.improve()
     if context.faster is not None and not trials.best.is_within(CLOSE):
         trials.try_faster(pool, context.faster)
-    found = trials.best.finished
+    found = trials.best.finish(context.layers)
     if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
@@ -124,10 +125,10 @@ class _Candidate(NamedTuple):
     def cycles(self) -> int:
         return self.rehearsed.cycles
 
-    @property
-    def finished(self) -> Scheduled:
-        """The schedule with its estimated cycles, of all layers and of each."""
-        return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
+    def finish(self, layers: Sequence[OperatorLayer]) -> Scheduled:
+        """Return the schedule with its choices and estimated cycles, of all layers and of each."""
+        choices, cycles = to_choices(layers, self.plan), self.rehearsed.layers()
+        return replace(self.scheduled, choices=choices, cycles=self.cycles, layers=cycles)
 
     @property
     def rating(self) -> _Rating:
@@ -240,8 +241,7 @@ def _place_plan(
         ]
         found, best = min(rehearsed, key=lambda pair: pair[1].cycles)
         placed = found.steps, memory, found.requests, found.addresses
-    choices = to_choices(context.layers, plan)
-    scheduled = Scheduled(*placed, choices, store_waits=best.store_waits)
+    scheduled = Scheduled(*placed, store_waits=best.store_waits)
     # Estimates of copies in banked memory may exceed the cycles of their commands.
     compute = min(sum(cycles), best.computed)
     # The images of a batch share constants, so the bound uses only the layers of the last image.
