@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from byoc.estimate.account import least_cycles
-from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
     BETTER,
     CLOSE,
@@ -33,9 +32,10 @@ from byoc.estimate.constants import (
     QUEUE_DEPTH,
     RESIDENT_SHARES,
     SIZES,
+    UNUSED_SHARE,
+    UNUSED_TILES,
 )
 from byoc.operators.layer import OperatorLayer
-from byoc.operators.nest import Tile
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.layer_stream import stream_layer
@@ -145,22 +145,29 @@ def _finish_plan(
     """Return a plan's schedule with buffers placed to take the fewest cycles.
 
     Streams of few tiles are also made with loads that wait in LD's queue and with buffers that do
-    not take the bytes of one just used; in banked memory, also with buffers that share bytes. The
+    not take the bytes of one just used; in banked memory, also with buffers that share bytes.
+    Longer streams of repeated layers in banked memory are also made with buffers that take no bytes
+    used in the tiles before, and with banks of their own if half of the scratchpad is empty. The
     result is ``free`` if the scratchpad size limited none of them.
     """
+    few = best.tiles <= FEW_TILES
+    repeats = not few and context.shares_constants and context.loads.word_slots > 0
+    taken = peak_bytes(best.scheduled.requests, best.scheduled.addresses)
+    size = best.scheduled.memory.arch.sram_bytes
+    empty = 2 * taken <= size
     placed: list[_Candidate | None] = []
-    if best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
+    if (few or (repeats and taken <= UNUSED_SHARE * size)) and not best.is_within(ENOUGH):
         plan = best.plan
         streams = _list_streams(context, plan, fresh())
         stream = next(stream for retains, stream in streams if retains == best.retains)
-        placed = [
-            _place_plan(context, plan, stream, Spread(1, 1)),
-            _place_apart(context, plan, stream, QUEUE_DEPTH),
-        ]
-        if context.loads.word_slots:
+        spread = Spread(UNUSED_TILES, int(empty), empty) if repeats else Spread(1, 1)
+        placed.append(_place_plan(context, plan, stream, spread))
+        if few:
+            placed.append(_place_apart(context, plan, stream, QUEUE_DEPTH))
+        if few and context.loads.word_slots:
             placed.append(_place_plan(context, plan, stream))
             placed.append(_place_apart(context, plan, stream, 1))
-    free = all(one is not None and one.free for one in placed)
+    free = not repeats and all(one is not None and one.free for one in placed)
     best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
     return best._replace(free=free)
 
@@ -581,19 +588,11 @@ def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> PlanSt
         steps += stream_layer(
             layer, tiling, memory, cut, None if group is None else layers[group.last]
         )
-        if group is not None:
+        if group is not None:  # a tile of partial sums computes nothing of the fused layer
+            fused = costs[group.last].compute
             computed = tuple(
-                map(
-                    sum, zip(computed, _estimate_fused(costs[group.last].compute, cut), strict=True)
-                )
+                own + (fused.tile(1, tile.output.elements) if tile.last else 0)
+                for own, tile in zip(computed, cut, strict=True)
             )
         cycles += computed
     return PlanStream(steps, cycles, memory, {})
-
-
-def _estimate_fused(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:
-    """Return the estimated cycles of a fused layer on each tile.
-
-    Tiles of partial sums compute none of it.
-    """
-    return (compute.tile(1, tile.output.elements) if tile.last else 0 for tile in cut)

@@ -9,9 +9,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.importing import recurrent
+from byoc.compiler import compile
 from byoc.estimate.constants import ATTEMPTS
 from byoc.importing import import_model
 from byoc.scheduling import memplan
+from dla_sim.program_timing import ProgramTiming
+from dla_sim.timing import Timing
 from isa.arch import Arch
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.test_recurrent_passes import network
@@ -73,6 +76,37 @@ def test_more_steps_try_no_more_placements(monkeypatch: pytest.MonkeyPatch) -> N
     package = import_model(model, "steps", calibration=[feeds])
     assert compare(package, feeds, Arch(isa="v5", sram_bytes=4096)).mismatches == 0
     assert len(tried) <= ATTEMPTS
+
+
+def test_more_memory_costs_a_bidirectional_layer_no_cycles() -> None:
+    """20 steps of 64 took 35,885 cycles with 64 KiB, and 35,912 with 512 KiB."""
+    random = np.random.default_rng(0)
+    constants = {
+        "w": random.standard_normal((2, 192, 64)) * 0.2,
+        "r": random.standard_normal((2, 192, 64)) * 0.1,
+        "b": random.standard_normal((2, 384)) * 0.1,
+    }
+    node = helper.make_node(
+        "GRU", ["x", *constants], ["y"], "gru", hidden_size=64, direction="bidirectional"
+    )
+    graph = helper.make_graph(
+        [node],
+        "steps",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (20, 1, 64))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (20, 2, 1, 64))],
+        [
+            numpy_helper.from_array(array.astype(np.float32), name)
+            for name, array in constants.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    package = import_model(model, "steps", calibration=[random_feeds(model, 1)])
+    cycles = []
+    for kib in (64, 512):
+        compiled = compile(package, Arch(isa="v5", sram_bytes=kib << 10), data=False)
+        (program,) = compiled.programs.values()
+        cycles.append(ProgramTiming(program).run(Timing()).cycles)
+    assert cycles[1] < cycles[0] <= 35_885
 
 
 @pytest.mark.parametrize("isa", ["v4", "v5"])
