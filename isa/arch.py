@@ -308,9 +308,13 @@ class Arch(BaseModel):
         """Banked memory of the machine, or None if its memory is ideal."""
         return self._words
 
-    @cached_property
+    @property
     def operand_key(self) -> str:
         """Key that is equal for machines that differ only in the size and banks of the SRAM."""
+        return self._operand_key
+
+    @cached_property
+    def _operand_key(self) -> str:
         return self.model_copy(update={"sram_bytes": 0, "sram_banks": 0}).to_json()
 
     @cached_property
@@ -323,10 +327,11 @@ class Arch(BaseModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy of the machine with the values in ``update``.
 
-        Its memory is computed anew.
+        Its memory and keys are computed anew.
         """
         copy = super().model_copy(update=update, deep=deep)
-        vars(copy).pop("_words", None)
+        for cached in ("_words", "_operand_key"):
+            vars(copy).pop(cached, None)
         return copy
 
     def list_settled_values(self) -> dict[str, Any]:

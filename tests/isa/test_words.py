@@ -77,6 +77,15 @@ def test_a_copy_with_another_array_has_other_words() -> None:
     assert (arch.words.atom, larger.words.atom, larger.words.word) == (8, 8, 128)
 
 
+def test_keys_of_operands_differ_unless_only_the_scratchpad_does() -> None:
+    """A machine whose key is known is the same machine, and its copies have their own keys."""
+    arch = Arch(isa="v5")
+    key = arch.operand_key
+    assert arch.model_copy(update={"sram_bytes": 4096, "sram_banks": 8}).operand_key == key
+    assert arch.model_copy(update={"atom": 4}).operand_key != key
+    assert arch.same_machine(Arch(isa="v5"))
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_can_have_words(name: str) -> None:
     hardware = load_hardware(name, isa="v5")
