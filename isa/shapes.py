@@ -60,10 +60,18 @@ class CommandShape:
         self._command = command
         self._arch = arch
         self.is_legal = False
-        self._layouts = packed.layouts(command, arch)
-        at = command.registers
-        self._places = [
-            (one.register, access(one, at, words_of(arch)).move_by(-at[one.register]))
+
+    @cached_property
+    def _layouts(self) -> tuple[OperandLayout, ...]:
+        return self._packed.layouts(self._command, self._arch)
+
+    @cached_property
+    def _places(self) -> list[tuple[str, Access]]:
+        """Address register of each operand, and its bytes relative to the address."""
+        at = self._command.registers
+        words = words_of(self._arch)
+        return [
+            (one.register, access(one, at, words).move_by(-at[one.register]))
             for one in self._layouts
         ]
 

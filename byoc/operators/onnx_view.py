@@ -31,6 +31,8 @@ SELECT = "Where"
 SUBTRACT = "Sub"
 INTEGER_PRODUCTS = {"Conv": "ConvInteger", "Gemm": "MatMulInteger", "MatMul": "MatMulInteger"}
 """For each product of real numbers, the operator that returns the int32 sums of integers."""
+MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
+"""Products whose weights ONNX Runtime copies in another order."""
 UNFUSED = frozenset({ADD, "Sub", "Min", "Max", "Abs", "Neg"})
 """Operators that ONNX Runtime does not fuse with each other."""
 BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE, UNFUSED
+from byoc.operators.onnx_view import DEQUANTIZE, MATRIX_PRODUCTS, QUANTIZE, UNFUSED
 from byoc.runtimes.protobuf import (
     byte_size,
     copy_fields,
@@ -32,7 +32,6 @@ BYTES_PER_PIECE = 1 << 27
 KEPT_RUNS = 4
 """Number of runs after which the sessions of such pieces stay open."""
 _STORED = (TensorProto.INT8, TensorProto.UINT8)
-_PRODUCTS = ("Gemm", "MatMul")
 
 
 class _ModelPiece(NamedTuple):
@@ -53,16 +52,14 @@ def run_in_pieces(
     """Return a function from a model's inputs to its outputs and the tensors ``shown``, by name.
 
     ``make_run`` returns such a function for a piece of :func:`cut_model`. If the model is cut, the
-    inputs and the results that only other pieces read are returned too. A model that is cut
-    ``by_size`` has one piece open at a time in its first runs, because sessions of ONNX Runtime
-    copy the weights of products.
+    inputs and the results that only other pieces read are returned too. A model that is cut for the
+    size of its constants has one piece open at a time in its first runs, because sessions of ONNX
+    Runtime copy the weights of products.
     """
     pieces = list(cut_model(model, shown, passed, by_size))
     inputs = [{value.name for value in piece.graph.input} for piece in pieces]
-    if len(pieces) < 2 or not by_size:
-        opened = [make_run(piece) for piece in pieces]
-    else:
-        opened = [_keep_late(piece, make_run) for piece in pieces]
+    late = by_size and len(pieces) > 1 and len(model.graph.node) < MIN_NODES
+    opened = [_keep_late(piece, make_run) if late else make_run(piece) for piece in pieces]
 
     def run(feed: Feeds) -> dict[str, NDArray[Any]]:
         known = dict(feed)
@@ -209,7 +206,7 @@ def _parts(
         if len(nodes) >= MIN_NODES:
             return len(part) >= NODES_PER_PIECE
         held = sum(sizes.get(name, 0) for index in part for name in reads[index])
-        return held > BYTES_PER_PIECE and nodes[part[-1]].op_type in _PRODUCTS
+        return held > BYTES_PER_PIECE and nodes[part[-1]].op_type in MATRIX_PRODUCTS
 
     for index in order:
         part.append(index)

@@ -53,6 +53,12 @@ def make_hardware(device: Device) -> Execute:
     return execute
 
 
+def _announce(place: Path) -> None:
+    """Tell a client, which may read from a pipe, that it can connect."""
+    say(f"ready at {place}")
+    sys.stdout.flush()
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Serve one device until the process is stopped; return 2 after an error."""
     parser = argparse.ArgumentParser(prog="python -m experiments.rtl.device", description=__doc__)
@@ -81,7 +87,7 @@ def main(words: Sequence[str] | None = None) -> int:
         bus = make_bus(bytearray(size))
         execute = make_hardware(device) if given.engine == "rtl" else make_simulation(device)
         mapped = MappedDevice(device, bus, execute=execute, deferred=True)
-        serve(given.socket, mapped, bus, lambda: say(f"ready at {given.socket}"))
+        serve(given.socket, mapped, bus, lambda: _announce(given.socket))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

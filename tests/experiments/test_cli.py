@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
         ("import dla", 6, 1),
         (f"{MAIN}; main(['--help'])", 42, 1),
         (f"{MAIN}; main(['run', 'digits-cnn', '--no-advice'])", 600, 1),
-        (f"{MAIN}; main(['run', 'autoencoder', '--no-advice'])", 458, 2),
+        (f"{MAIN}; main(['run', 'autoencoder', '--no-advice'])", 460, 2),
     ],
 )
 def test_a_start_imports_few_modules(

@@ -26,7 +26,7 @@ def test_results_go_to_runs_by_default(
     first = dla(capsys, "sweep", "grid.toml", "--workers", "1")
     assert (first.status, first.err) == (0, "")
     assert first.out == (
-        "200 points: 200 ok, 0 infeasible, 0 failed; 7 machines compiled\nresults in "
+        "200 points: 200 ok, 0 infeasible, 0 failed; 101 machines compiled\nresults in "
         "runs/grid.sqlite\n"
     )
     again = dla(capsys, "sweep", "grid.toml", "--workers", "1")
@@ -92,7 +92,7 @@ def test_workers_do_not_import_from_the_working_folder(tmp_path: Path) -> None:
     swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (swept.returncode, swept.stderr) == (0, "")
     assert swept.stdout.startswith(
-        "200 points: 200 ok, 0 infeasible, 0 failed; 7 machines compiled\n"
+        "200 points: 200 ok, 0 infeasible, 0 failed; 101 machines compiled\n"
     )
 
 

@@ -38,10 +38,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[Path]:
-    """A device in another process, at the socket that is returned."""
+    """A device in another process, at the socket that is returned; it buffers its output."""
     place = folder / "device"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-m", "experiments.rtl.device", str(place), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == f"ready at {place}\n"
