@@ -24,7 +24,7 @@ PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
 Entered = Mapping[str, frozenset[str]]
 """By file, from the root, the names of the functions and classes that ran."""
 
-MOST = {"convolution": 127, "mobilenet": 133}
+MOST = {"convolution": 128, "mobilenet": 133}
 """The most files that each may enter.
 
 As many as there are, so whoever gets there with fewer lowers them.
