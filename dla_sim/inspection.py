@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device, Trace
-from dla_sim.engine.banks import PassingWords
 from dla_sim.engine.bus import FETCH_PORT, RefreshedBus, SharedBus
 from dla_sim.engine.dram import Dram, open_dram
 from dla_sim.engine.times import CommandTimes, Times, run_on
@@ -72,21 +71,10 @@ class _ObservedBus(SharedBus):
         self._since = 0
         self._before = self.left.copy()
 
-    def announce(
-        self,
-        port: int,
-        time: int,
-        slots: int,
-        result: int,
-        tail: int,
-        passing: PassingWords | None = None,
-    ) -> None:
-        if port == FETCH_PORT:
-            self.fetches.append(time)
-        super().announce(port, time, slots, result, tail, passing)
-
     def begin(self, port: int, slots: int) -> None:
         self._end_stretch()
+        if port == FETCH_PORT:
+            self.fetches.append(self.now)
         super().begin(port, slots)
         self._before[port] = slots
 

@@ -108,13 +108,13 @@ def hold_constants(model: ModelProto) -> tuple[ModelProto, list[NDArray[Any]]]:
 
 
 def free_constants(*models: ModelProto) -> None:
-    """Free all shared constants but those of ``models``, the only ones that are still used."""
+    """Free the shared constants that none of ``models`` has; no other model may be used then."""
     for held in _scopes.get():
         _free(held, models)
 
 
 def free_new_constants() -> Callable[[ModelProto], None]:
-    """Return a function that frees all shared constants made since, but those of a model."""
+    """Return a function that frees shared constants made after this call that a model lacks."""
     held = next(iter(_scopes.get()[-1:]), {})
     older = frozenset(held)
     return lambda model: _free(held, [model], older)
@@ -128,7 +128,7 @@ def _place_of(tensor: TensorProto) -> str:
 
 
 def is_sharable(tensor: TensorProto) -> bool:
-    """Return True if an initialiser is so large that models and sessions share its array."""
+    """Return True if models and sessions share the array of an initialiser: it is large."""
     return tensor.data_type in _SHARED_TYPES and byte_size(tensor) >= SHARED_BYTES
 
 
